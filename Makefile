@@ -1,0 +1,51 @@
+# Each target sets up what it needs: on a fresh machine `make demo` or `make test` is the only command.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# The machine's cores, shared fairly: JOBS test processes with one thread each.
+JOBS ?= 2
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fix bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.ready ## train with full data and with InfoBatch, compare (ARGS="--epochs 8 ...")
+	$(BIN)/infobatch demo $(ARGS)
+
+test: $(VENV)/.ready ## run the tests and the examples in docstrings (ARGS="-k plan")
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: $(VENV)/.ready ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fix: $(VENV)/.ready ## let ruff repair what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.ready ## measure overhead and scale
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.docs ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name '*.egg-info' -o -name __pycache__ | xargs rm -rf
+
+# torch and everything that depends on it go into one pip command with the constraints: resolved apart,
+# another torch build and gigabytes of GPU packages would come along.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(PIP) install --quiet -c constraints.txt -e ".[dev,docs]"
+	@touch $@

@@ -1,0 +1,72 @@
+"""What users may give us, and what they are told otherwise: argument, rule, value, remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
+
+
+def check_dataset(dataset: Any) -> None:
+    """A dataset with indices that can be come back to."""
+    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__getitem__") and isinstance(dataset, Sized)):
+        raise TypeError(
+            f"dataset must be map-style, with __len__ and __getitem__, got {type(dataset).__name__}: a stream has no "
+            "sample to come back to. Use a map-style torch.utils.data.Dataset (for Hugging Face data: a "
+            "datasets.Dataset, not an IterableDataset)"
+        )
+    if len(dataset) == 0:
+        raise ValueError("dataset is empty: it must hold at least one sample")
+
+
+def check_whole(name: str, value: Any, least: int, meaning: str) -> None:
+    """A whole number, not below ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number ({meaning}), got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least} ({meaning}), got {value}")
+
+
+def check_share(name: str, value: Any, meaning: str) -> None:
+    """A number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must lie in [0, 1] ({meaning}), got {value!r}")
+
+
+def check_loss(name: str, loss: torch.Tensor, like: torch.Tensor | None = None) -> None:
+    """One floating-point value per sample."""
+    if not isinstance(loss, torch.Tensor) or not loss.is_floating_point():
+        kind = loss.dtype if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise TypeError(f"{name} must be a floating-point tensor with one value per sample, got {kind}")
+    if loss.dim() == 0:
+        raise ValueError(
+            f'{name} is a scalar, but one value per sample is needed: make the criterion with reduction="none"'
+        )
+    if loss.dim() != 1:
+        raise ValueError(
+            f"{name} must have one value per sample, got shape {tuple(loss.shape)}: "
+            f"average the other dimensions first, e.g. {name}.flatten(1).mean(1)"
+        )
+    if like is not None and loss.shape != like.shape:
+        raise ValueError(f"{name} has {loss.shape[0]} values for {like.shape[0]} losses: it needs one per sample")
+
+
+def checked_index(given: Any, loss: torch.Tensor, size: int) -> torch.Tensor:
+    """One valid integer per loss value; range errors on an accelerator are left to the device."""
+    index: torch.Tensor = torch.as_tensor(given)
+    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise TypeError(
+            f"index must hold whole numbers, got {index.dtype}: floats cannot name large indices exactly; "
+            "keep it an integer tensor"
+        )
+    if index.shape != loss.shape:
+        raise ValueError(
+            f"index must name one sample per loss value: got shape {tuple(index.shape)} for {loss.shape[0]} losses"
+        )
+    if index.device.type == "cpu" and len(index) and not (int(index.min()) >= 0 and int(index.max()) < size):
+        wrong = index[(index < 0) | (index >= size)][0]
+        raise IndexError(f"index {int(wrong)} is outside the dataset of {size} samples (0..{size - 1})")
+    return index

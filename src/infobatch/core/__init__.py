@@ -1,0 +1,1 @@
+"""Scores, methods, plans and the sampler: numpy and torch only."""

@@ -1,0 +1,127 @@
+"""Methods that sort samples into groups and leave a share of each group out."""
+
+from __future__ import annotations
+
+import zlib
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .draw import ALWAYS, fixed_size
+from .method import Epoch, Method
+from .weights import Weights
+
+MAX_SHARE = 0.75  # with a target saving no group loses more than this, so that no weight exceeds 4
+
+
+class GroupedMethod(Method):
+    """A method given by a grouping rule and the share of each group to prune.
+
+    Subclasses set ``shares``, one per group, and say in :meth:`group` which group a score falls into. With ``saving``
+    the shares give only the proportions: how much is pruned follows from what is still to be saved, spread evenly over
+    the pruned epochs that remain. With ``strata`` (a label per sample) the rule is applied within each label by itself.
+    """
+
+    shares: tuple[float, ...]
+    usual_sizes: tuple[float, ...]  # the share of the data each group is expected to hold
+    needs_scores = True  # a sample that was never scored is kept
+
+    def __init__(
+        self, *, saving: float | None = None, rescale: bool | None = None, strata: ArrayLike | None = None
+    ) -> None:
+        if saving is not None and not 0 < saving < 1:
+            raise ValueError(
+                f"saving must lie in (0, 1), the share of full training to leave out, got {saving}: "
+                "use saving=0.4 for 40 %, or leave it out and set ratio"
+            )
+        self.saving = saving
+        self.rescale = self.info.unbiased if rescale is None else bool(rescale)
+        self.strata = None if strata is None else _numbered(strata)
+
+    @abstractmethod
+    def group(self, scores: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """The group of each score, a number below ``len(shares)``."""
+
+    def check(self, size: int, pruning: range, num_epochs: int) -> None:
+        if self.strata is not None and len(self.strata) != size:
+            raise ValueError(f"strata must hold one label per sample: got {len(self.strata)} for a dataset of {size}")
+        most = MAX_SHARE * len(pruning) / num_epochs
+        if self.saving is not None and self.saving > most:
+            raise ValueError(
+                f"saving={self.saving} cannot be reached: {len(pruning)} of {num_epochs} epochs are pruned, each by "
+                f"at most {MAX_SHARE:.0%}, which saves {most:.3f}. Ask for less, raise delta, or train more epochs"
+            )
+
+    def expected_saving(self, pruning: range, num_epochs: int) -> float:
+        if self.saving is not None:
+            return self.saving
+        share = float(np.dot(self.shares, self.usual_sizes))
+        return share * len(pruning) / num_epochs
+
+    def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
+        width = len(self.shares)
+        cell = np.full(len(scores), ALWAYS, np.uint8 if self.strata is None else np.int32)
+        cells = 1
+        for members in self._members(scores):
+            cell[members] = self.group(scores[members]) + np.int32(cells)
+            cells += width
+        size = np.bincount(cell, minlength=cells)
+        shares = np.asarray(self.shares)
+        if self.saving is not None:
+            left_to_save = self.saving * epoch.num_epochs * len(scores) - epoch.pruned_before
+            target = left_to_save / len(range(epoch.index, epoch.pruning.stop))
+            shares = _shares_for(target, shares, size[1:].reshape(-1, width).sum(axis=0))
+        share = np.concatenate(([0.0], np.tile(shares, cells // width)))
+        prune = np.floor(share * size + 1e-9).astype(np.int64)
+        return fixed_size(cell, np.clip(prune, 0, np.maximum(size - 1, 0)), rng, self.rescale)
+
+    def options(self) -> dict[str, object]:
+        labels = None if self.strata is None else zlib.crc32(self.strata.tobytes())
+        return {"saving": self.saving, "rescale": self.rescale, "strata": labels}
+
+    def _members(self, scores: NDArray[np.float32]) -> Iterator[slice | NDArray[np.intp]]:
+        """The scored samples, label by label."""
+        unknown = np.isnan(scores) if self.needs_scores else np.zeros(1, bool)
+        if self.strata is None:
+            if not unknown.any():
+                yield slice(None)
+            elif not unknown.all():
+                yield np.flatnonzero(~unknown)
+            return
+        by_label = np.argsort(self.strata, kind="stable")
+        ends = np.cumsum(np.bincount(self.strata))
+        for start, end in zip(np.append(0, ends[:-1]), ends, strict=True):
+            members = by_label[start:end]
+            if unknown.any():
+                members = members[~unknown[members]]
+            if len(members):
+                yield members
+
+
+def _numbered(labels: ArrayLike) -> NDArray[np.int32]:
+    """Labels of any kind as numbers 0, 1, 2, …"""
+    labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"strata must be one label per sample, a flat array, got shape {labels.shape}")
+    return np.unique(labels, return_inverse=True)[1].astype(np.int32)
+
+
+def _shares_for(target: float, shares: NDArray[np.float64], size: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The share of each group to prune so that ``target`` samples go in all.
+
+    Proportional to the method's own ``shares`` while none exceeds MAX_SHARE; what these groups cannot give is taken
+    evenly from the groups the method would keep whole. Every share is a known probability, so nothing here biases.
+    """
+    found = np.zeros(len(shares))
+    for open_groups in (shares > 0, shares == 0):
+        proportion = np.where(open_groups, np.where(shares > 0, shares, 1.0), 0.0)
+        while target > 0 and (free := (proportion > 0) & (found < MAX_SHARE) & (size > 0)).any():
+            factor = target / np.dot(proportion[free], size[free])
+            step = np.where(free, np.minimum(found + factor * proportion, MAX_SHARE) - found, 0.0)
+            found += step
+            target -= float(np.dot(step, size))
+            if target < 1e-6:
+                target = 0.0
+    return found

@@ -1,0 +1,61 @@
+"""The plan of one epoch: which samples, in which order, with which weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .weights import Weights
+
+
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """One epoch's samples in the order of training, and their weights.
+
+    ``indices[j]`` is trained on j-th; its loss is multiplied by ``weights[j]``.
+    """
+
+    epoch: int
+    indices: NDArray[np.integer]
+    by_sample: Weights
+    total: int  # how many samples the epoch would have had without pruning
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """One weight per entry of ``indices``."""
+        return self.by_sample.of(self.indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __repr__(self) -> str:
+        return f"EpochPlan(epoch={self.epoch}, kept {len(self)} of {self.total})"
+
+
+def generator(seed: int, epoch: int) -> np.random.Generator:
+    """The source of chance for one epoch: the same on every rank and platform, none of it global."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))
+
+
+def shuffled(epoch: int, weights: Weights, rng: np.random.Generator, order: Iterable[int] | None = None) -> EpochPlan:
+    """A plan over the samples that ``weights`` keeps, uniformly shuffled, or in the user's own ``order``.
+
+    With an own order (any iterable of indices, repeats allowed) the plan is that order less the samples left out.
+    """
+    if order is None:
+        indices = weights.kept()
+        rng.shuffle(indices)
+        total = weights.size
+    else:
+        wanted = np.fromiter(order, dtype=np.int64)
+        if len(wanted) and not (wanted.min() >= 0 and wanted.max() < weights.size):
+            raise IndexError(
+                f"order gave an index outside 0..{weights.size - 1}: it must yield indices of the wrapped dataset"
+            )
+        indices = wanted[weights.of(wanted) > 0]
+        total = len(wanted)
+    indices.setflags(write=False)
+    return EpochPlan(epoch, indices, weights, total)

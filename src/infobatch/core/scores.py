@@ -1,0 +1,59 @@
+"""The score table: what each sample was last worth (Eq. 4)."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+class ScoreTable:
+    """One float32 score per sample, on the device the losses live on; NaN where none is known yet.
+
+    A sample that is not trained on keeps its score. ``momentum`` m < 1 makes the score an average,
+    m·new + (1 - m)·old; the first score of a sample is taken as it is. Values that are not finite are counted and
+    never enter.
+    """
+
+    def __init__(self, size: int, momentum: float = 1.0) -> None:
+        self.values = torch.full((size,), torch.nan, dtype=torch.float32)
+        self.rejected = torch.zeros((), dtype=torch.int64)
+        self.momentum = momentum
+        self._warned = False
+
+    def __len__(self) -> int:
+        return self.values.shape[0]
+
+    def move_to(self, device: torch.device) -> None:
+        """Follow the losses to their device."""
+        if self.values.device != device:
+            self.values = self.values.to(device)
+            self.rejected = self.rejected.to(device)
+
+    def write(self, index: torch.Tensor, score: torch.Tensor) -> None:
+        """Book one score per index: no host sync, no graph break."""
+        score = score.detach().to(torch.float32)
+        old = self.values.index_select(0, index)
+        finite = torch.isfinite(score)
+        if self.momentum != 1.0:
+            averaged = self.momentum * score + (1 - self.momentum) * old
+            score = torch.where(torch.isnan(old), score, averaged)
+        self.values.index_copy_(0, index, torch.where(finite, score, old))
+        self.rejected += (~finite).sum()
+
+    def numpy(self) -> NDArray[np.float32]:
+        """The table in host memory, without a copy where it lives there already."""
+        return self.values.cpu().numpy()
+
+    def warn_once_of_rejected(self) -> None:
+        """Say once that some losses were NaN or infinite."""
+        if not self._warned and (rejected := int(self.rejected)):
+            self._warned = True
+            warnings.warn(
+                f"{rejected} loss values were NaN or infinite: they were not booked as scores and these samples keep "
+                "the score they had. stats.rejected counts them; this is said once",
+                RuntimeWarning,
+                stacklevel=2,
+            )

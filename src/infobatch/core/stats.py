@@ -1,0 +1,65 @@
+"""What training cost and what it saved, in samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EpochStats:
+    """One epoch: ``total`` samples without pruning, ``kept`` in the plan, ``seen`` by ``update`` so far."""
+
+    epoch: int
+    total: int
+    kept: int
+    seen: int
+
+    @property
+    def saved(self) -> int:
+        """Samples left out by the plan."""
+        return self.total - self.kept
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The whole training so far."""
+
+    epochs: tuple[EpochStats, ...]
+    num_epochs: int
+    size: int
+    expected_saving: float  # share of full training, as far as can be told now
+    rejected: int  # losses that were NaN or infinite
+    seconds: float  # spent in the library itself
+
+    @property
+    def seen(self) -> int:
+        """Samples trained on."""
+        return sum(e.seen for e in self.epochs)
+
+    @property
+    def saved(self) -> int:
+        """Samples left out."""
+        return sum(e.saved for e in self.epochs)
+
+    @property
+    def full(self) -> int:
+        """Samples of a training with all data in every epoch."""
+        return self.size * self.num_epochs
+
+    @property
+    def saving(self) -> float:
+        """``saved`` as a share of ``full``."""
+        return self.saved / self.full
+
+    def __str__(self) -> str:
+        lines = [f"{'epoch':>5} {'seen':>12} {'saved':>12} {'kept':>7}"]
+        lines += [f"{e.epoch:>5} {e.seen:>12,} {e.saved:>12,} {e.kept / max(e.total, 1):>7.1%}" for e in self.epochs]
+        lines.append(f"{'all':>5} {self.seen:>12,} {self.saved:>12,}")
+        lines.append(
+            f"saved {self.saving:.1%} of full training ({self.num_epochs} epochs of {self.size:,} samples); "
+            f"expected in all: {self.expected_saving:.1%}"
+        )
+        lines.append(f"time spent in infobatch itself: {self.seconds:.3f} s")
+        if self.rejected:
+            lines.append(f"losses that were NaN or infinite, and not booked: {self.rejected:,}")
+        return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""One global plan on many processes."""

@@ -1,0 +1,86 @@
+"""Every dynamic pruning method by name.
+
+>>> from infobatch import methods
+>>> methods.list()
+['full', 'infobatch', 'infobatch-quantile', 'random']
+>>> methods.create("infobatch", ratio=0.3).ratio
+0.3
+"""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import inspect
+from typing import Any, TypeVar
+
+from ..core.method import Epoch, Method, MethodInfo
+from ..core.weights import Weights
+from .full import Full
+from .infobatch import MeanRule
+from .quantile import QuantileRule
+from .random import RandomSubset
+
+__all__ = ["Epoch", "Method", "MethodInfo", "Weights", "create", "info", "list", "register"]
+
+_REGISTRY: dict[str, type[Method]] = {}
+_M = TypeVar("_M", bound=type[Method])
+
+
+def register(method: _M) -> _M:
+    """Make a method class available under ``method.info.name``; usable as a decorator."""
+    name = method.info.name
+    if _REGISTRY.get(name, method) is not method:
+        raise ValueError(f"a method named {name!r} is registered already ({_REGISTRY[name].__qualname__})")
+    _REGISTRY[name] = method
+    return method
+
+
+def list() -> builtins.list[str]:
+    """The names of all methods."""
+    return sorted(_REGISTRY)
+
+
+def info(name: str) -> MethodInfo:
+    """The card of a method."""
+    return _find(name).info
+
+
+def create(name: str, **options: Any) -> Method:
+    """A method by name with its options; a wrong name or option names the nearest right one."""
+    method = _find(name)
+    known = _options_of(method)
+    for option in options:
+        if option not in known:
+            raise TypeError(f"method {name!r} has no option {option!r}{_nearest(option, known)}")
+    return method(**options)
+
+
+def _find(name: str) -> type[Method]:
+    try:
+        return _REGISTRY[name]
+    except KeyError:
+        raise ValueError(f"method: there is no {name!r}{_nearest(name, list())}") from None
+
+
+def _options_of(method: type[Method]) -> builtins.list[str]:
+    """All keyword options along the class's constructors."""
+    found: builtins.list[str] = []
+    for cls in method.__mro__:
+        if "__init__" not in vars(cls):
+            continue
+        parameters = inspect.signature(vars(cls)["__init__"]).parameters.values()
+        found += [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)][1:]
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return found
+
+
+def _nearest(word: str, known: builtins.list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return f"{hint} Known: {', '.join(known)}"
+
+
+for _method in (Full, MeanRule, QuantileRule, RandomSubset):
+    register(_method)

@@ -1,0 +1,130 @@
+"""Learning-rate schedules that follow training, not steps.
+
+A pruned epoch has fewer steps. A schedule that counts steps would then end early in its trajectory: OneCycle at a
+quarter of its peak instead of zero. ``paced`` lets the schedule see progress in units of full epochs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+
+class Trained(Protocol):
+    """What a schedule needs to know of training: an InfoBatch does."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def position(self) -> tuple[int, int]: ...
+
+
+def paced(scheduler: LRScheduler, train_data: Trained, steps_per_epoch: int | None = None) -> PacedScheduler:
+    """Wrap a step-based scheduler so that its trajectory over training is the one of full data.
+
+    Make the inner scheduler as for full data (OneCycle with the full ``total_steps``), and call the result's ``step()``
+    after every optimiser step. With S steps in a full epoch, epoch e done to the share p puts the schedule at step
+    ⌊S·(e + p)⌋. S is learned from the first epoch, which is always full, or given as ``steps_per_epoch``. Steps that a
+    ``GradScaler`` skips do not advance it. Schedulers that step once per epoch need no wrapping.
+    """
+    return PacedScheduler(scheduler, train_data, steps_per_epoch)
+
+
+class PacedScheduler(LRScheduler):
+    """See :func:`paced`. Everything but ``step`` and the state is the inner scheduler's."""
+
+    def __init__(self, scheduler: LRScheduler, train_data: Trained, steps_per_epoch: int | None = None) -> None:
+        # LRScheduler.__init__ is left out on purpose: it would take a first step and hook the optimiser once more.
+        if not isinstance(scheduler, LRScheduler) or isinstance(scheduler, ReduceLROnPlateau):
+            raise TypeError(
+                f"scheduler must be a torch scheduler that steps without a metric, got {type(scheduler).__name__}: "
+                "ReduceLROnPlateau follows a metric per epoch and needs no pacing"
+            )
+        if steps_per_epoch is not None and (not isinstance(steps_per_epoch, int) or steps_per_epoch < 1):
+            raise ValueError(
+                f"steps_per_epoch must be a whole number from 1 on, the optimiser steps of a full epoch, "
+                f"got {steps_per_epoch!r}"
+            )
+        self.scheduler = scheduler
+        self.steps = 0  # how many steps the inner scheduler has made
+        self.steps_per_epoch = steps_per_epoch
+        self._train_data = train_data
+        self._group: int | None = None  # samples per optimiser step, learned in the first epoch
+        self._first: tuple[int, int] | None = None  # (samples done, samples in all) at the first epoch's last step
+        self._optimizer_stepped = False
+        optimizer: Optimizer = scheduler.optimizer
+        optimizer.register_step_post_hook(self._note_optimizer_step)
+
+    def step(self, epoch: int | None = None) -> None:
+        """Advance to where training stands; nothing happens if the optimiser made no step since the last call."""
+        if epoch is not None:
+            raise ValueError("step() of a paced schedule takes no epoch: it follows train_data")
+        if not self._optimizer_stepped:
+            return
+        self._optimizer_stepped = False
+        target = self._target()
+        while self.steps < target:
+            self.steps += 1
+            self.scheduler.step()
+
+    def _target(self) -> int:
+        epoch = self._train_data.epoch
+        done, total = self._train_data.position
+        if epoch == 0 and done:
+            self._learn(done, total)
+            assert self._group is not None
+            return -(-done // self._group)
+        full = self._full_steps()
+        whole, rest = divmod(self._first[1], self._group) if self._first and self._group else (0, 0)
+        if rest and full == whole:  # the short last group of an epoch is not stepped: count the whole ones only
+            assert self._group is not None
+            done, total = done // self._group, max(total // self._group, 1)
+        return full * epoch + full * done // total
+
+    def _learn(self, done: int, total: int) -> None:
+        """Samples per step: the smallest distance between two steps, the short last one aside."""
+        gap = done - (self._first[0] if self._first else 0)
+        if gap > 0 and (self._group is None or done < total):
+            self._group = min(gap, self._group or gap)
+        self._first = done, total
+
+    def _full_steps(self) -> int:
+        if self.steps_per_epoch is not None:
+            return self.steps_per_epoch
+        if self._first is None or self._group is None:
+            raise RuntimeError(
+                "the steps of a full epoch are not known, because this schedule did not see the first epoch: "
+                "pass steps_per_epoch to paced(), or load the state_dict() the schedule had when training stopped"
+            )
+        done, total = self._first
+        left = total - done  # a short last group that was not stepped, or more if the epoch was left early
+        return -(-done // self._group) if left < self._group else -(-total // self._group)
+
+    def _note_optimizer_step(self, *_: Any) -> None:
+        self._optimizer_stepped = True
+
+    def get_last_lr(self) -> list[Any]:
+        return self.scheduler.get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "scheduler": self.scheduler.state_dict(),
+            "steps": self.steps,
+            "steps_per_epoch": self.steps_per_epoch,
+            "group": self._group,
+            "first": self._first,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.scheduler.load_state_dict(state_dict["scheduler"])
+        self.steps = state_dict["steps"]
+        self.steps_per_epoch = state_dict["steps_per_epoch"]
+        self._group = state_dict["group"]
+        self._first = state_dict["first"]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "scheduler" or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(name)
+        return getattr(self.scheduler, name)
