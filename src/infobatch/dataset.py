@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
@@ -15,23 +15,13 @@ from torch.utils.data import Dataset
 from . import methods
 from .checks import check_dataset, check_loss, check_share, check_whole, checked_index
 from .core.anneal import pruning_epochs
-from .core.ledger import EpochLedger
-from .core.method import Epoch, Method
-from .core.plan import EpochPlan, generator, shuffled
+from .core.delivery import called_by_loader
+from .core.method import Method
+from .core.plan import EpochPlan
 from .core.sampler import PlanSampler
 from .core.scores import ScoreTable
-from .core.state import (
-    VERSION,
-    check_same,
-    history_from_state,
-    history_state,
-    migrated,
-    plan_from_state,
-    plan_state,
-)
-from .core.stats import EpochStats, Stats
-from .core.weights import Weights
-from .distributed import shard
+from .core.stats import Stats
+from .run import Run
 from .samples import with_index
 
 
@@ -105,20 +95,23 @@ class InfoBatch(Dataset[Any]):
         self.dataset = dataset
         self.index_key = index_key
         self.num_epochs = num_epochs
-        self.delta = float(delta)
-        self.seed = seed
         self.method = _method(method, ratio, options, saving=saving, rescale=rescale, strata=strata)
         annealed = self.method.info.anneals if anneal is None else anneal
-        self._pruning = pruning_epochs(num_epochs, delta if annealed else 1.0, warmup)
-        self.method.check(len(self), self._pruning, num_epochs)
-        self._order = order
-        self._table = ScoreTable(len(self), float(momentum))
-        self._by_index = index_key is not None
-        self._history: dict[int, EpochStats] = {}
-        self._seconds = 0.0
-        rank, world = shard.here()
-        self._sampler = PlanSampler(self, seed, rank, world)
-        self._go_to(0)
+        pruning = pruning_epochs(num_epochs, delta if annealed else 1.0, warmup)
+        self.method.check(len(self), pruning, num_epochs)
+        self._sampler = PlanSampler(self, seed)
+        self._run = Run(
+            size=len(self),
+            num_epochs=num_epochs,
+            pruning=pruning,
+            method=self.method,
+            seed=int(seed),
+            table=ScoreTable(len(self), float(momentum)),
+            order=order,
+            by_index=index_key is not None,
+            announce=self._sampler.show,
+        )
+        self._sampler.planner = self._run
 
     # -- the data ------------------------------------------------------------------------------------------------
 
@@ -163,9 +156,19 @@ class InfoBatch(Dataset[Any]):
         return self._sampler
 
     @property
+    def plan(self) -> EpochPlan:
+        """The current epoch's samples and weights."""
+        return self._run.plan
+
+    @property
     def epoch(self) -> int:
         """The epoch whose plan is current."""
         return self.plan.epoch
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(samples done, samples in all) of the current epoch, over all ranks."""
+        return self._run.position
 
     @property
     def progress(self) -> float:
@@ -173,63 +176,14 @@ class InfoBatch(Dataset[Any]):
         done, total = self.position
         return min((self.epoch + done / total) / self.num_epochs, 1.0)
 
-    @property
-    def position(self) -> tuple[int, int]:
-        """(samples done, samples in all) of the current epoch, over all ranks."""
-        ledger, kept = self._ledger, len(self.plan)
-        done = self._resumed_at + ledger.done * ledger.part.world
-        total = self._resumed_at + ledger.deliverable * ledger.part.world
-        return min(done, kept), min(total, kept)
-
     def set_epoch(self, epoch: int) -> None:
         """Make epoch ``epoch``'s plan the current one; from then on ``len(sampler)`` is true.
 
-        Calling it for the current epoch does nothing as long as the epoch has not been trained on, or was
-        just resumed; afterwards it starts the epoch anew.
+        For the current epoch it does nothing as long as the epoch has not been trained on, or was just resumed;
+        afterwards it starts the epoch anew. With several ranks all of them must call it.
         """
         check_whole("epoch", epoch, 0, "epochs are counted from 0")
-        if epoch != self.epoch or self._ledger.touched:
-            self._finish()
-            self._go_to(epoch)
-
-    def _begin_pass(self) -> Iterator[int]:
-        """Called by the sampler's ``iter()``: the indices of the current or the next epoch."""
-        if self._ledger.touched or self._ledger.complete:
-            epoch = self.epoch + 1
-            self._finish()
-            self._go_to(epoch)
-        return self._ledger.indices(self._sampler)
-
-    def _finish(self) -> None:
-        """Close the current epoch's books."""
-        started = time.perf_counter()
-        self._note_history()
-        try:
-            self._ledger.close()
-        finally:
-            self._seconds += time.perf_counter() - started
-
-    def _go_to(self, epoch: int) -> None:
-        """Draw the plan of ``epoch`` and open its ledger."""
-        started = time.perf_counter()
-        rng = generator(self.seed, epoch)
-        weights = Weights.ones(len(self))
-        if epoch in self._pruning:
-            pruned_before = sum(e.saved for e in self._history.values() if e.epoch < epoch)
-            weights = self.method.select(
-                self._table.numpy(), Epoch(epoch, self._pruning, self.num_epochs, pruned_before), rng
-            )
-        self._open(shuffled(epoch, weights, rng, self._order))
-        self._seconds += time.perf_counter() - started
-
-    def _open(self, plan: EpochPlan, resumed_at: int = 0) -> None:
-        """Make ``plan`` current, less its first ``resumed_at`` entries, which were trained on before."""
-        rank, world = shard.here()
-        part = shard.part(plan.indices[resumed_at:], rank, world)
-        self.plan = plan
-        self._resumed_at = resumed_at
-        self._ledger = EpochLedger(part, plan.by_sample, self._table, self._by_index)
-        self._sampler.show(plan.epoch, len(part.indices), rank, world)
+        self._run.set_epoch(int(epoch))
 
     # -- the step ------------------------------------------------------------------------------------------------
 
@@ -246,25 +200,19 @@ class InfoBatch(Dataset[Any]):
             score = loss
         else:
             check_loss("score", score, like=loss)
-        if index is not None:
-            return self._update_by_index(loss, index, score)
+        run = self._run
+        if run.table.values.device != loss.device:
+            run.table.move_to(loss.device)
+        if index is not None and torch.compiler.is_compiling():
+            return run.ledger.update_by_index(loss, index, score)
         started = time.perf_counter()
-        if self._table.values.device != loss.device:
-            self._table.move_to(loss.device)
-        mean = self._ledger.update(loss, score)
-        self._seconds += time.perf_counter() - started
-        return mean
-
-    def _update_by_index(self, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
-        if self._table.values.device != loss.device:
-            self._table.move_to(loss.device)
-        if torch.compiler.is_compiling():
-            return self._ledger.update_by_index(loss, index, score)
-        started = time.perf_counter()
-        index = checked_index(index, loss, len(self))
-        self._by_index = True
-        mean = self._ledger.update_by_index(loss, index.to(loss.device, torch.int64), score)
-        self._seconds += time.perf_counter() - started
+        if index is None:
+            mean = run.ledger.update(loss, score)
+        else:
+            index = checked_index(index, loss, len(run.table))
+            run.by_index = True
+            mean = run.ledger.update_by_index(loss, index.to(loss.device, torch.int64), score)
+        run.seconds += time.perf_counter() - started
         return mean
 
     # -- what was learned ----------------------------------------------------------------------------------------
@@ -272,93 +220,36 @@ class InfoBatch(Dataset[Any]):
     @property
     def scores(self) -> NDArray[np.float32]:
         """The score table, read-only; NaN for a sample that has not been scored."""
-        self._ledger.flush()
-        view: NDArray[np.float32] = self._table.numpy().view()
-        view.setflags(write=False)
-        return view
+        return self._run.scores()
 
     @property
     def stats(self) -> Stats:
         """Samples seen and saved so far, and what is expected in all."""
-        self._ledger.flush()
-        self._note_history()
-        epochs = tuple(self._history[e] for e in sorted(self._history))
-        return Stats(
-            epochs=epochs,
-            num_epochs=self.num_epochs,
-            size=len(self),
-            expected_saving=self._expected_saving(epochs),
-            rejected=int(self._table.rejected),
-            seconds=self._seconds,
-        )
+        return self._run.stats()
 
     def summary(self) -> str:
         """The statistics as a text to print."""
         return str(self.stats)
 
-    def _note_history(self) -> None:
-        """Enter the current epoch, unless it was only looked at."""
-        seen = self._seen_in_epoch()
-        if seen:
-            self._history[self.epoch] = EpochStats(self.epoch, self.plan.total, len(self.plan), seen)
-
-    def _seen_in_epoch(self) -> int:
-        """Samples of the current plan trained on so far, by all ranks."""
-        return min(self._resumed_at + self._ledger.seen * self._ledger.part.world, len(self.plan))
-
-    def _expected_saving(self, epochs: tuple[EpochStats, ...]) -> float:
-        """What was saved, and the last pruned epoch's share for those to come; the method's guess before any."""
-        pruned = [e for e in epochs if e.epoch in self._pruning]
-        if not pruned:
-            return self.method.expected_saving(self._pruning, self.num_epochs)
-        to_come = len(range(pruned[-1].epoch + 1, self._pruning.stop))
-        saved = sum(e.saved / e.total for e in pruned)
-        return (saved + to_come * pruned[-1].saved / pruned[-1].total) / self.num_epochs
-
     # -- stopping and going on -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on bit for bit, also from the middle of an epoch: tensors and plain numbers."""
-        self._ledger.flush()
-        self._note_history()
-        return {
-            "version": VERSION,
-            **self._identity(),
-            "plan": plan_state(self.plan),
-            "done": self._seen_in_epoch(),
-            "complete": self._ledger.complete,
-            "scores": self._table.values.cpu().clone(),
-            "rejected": int(self._table.rejected),
-            "history": history_state(self._history),
-        }
+        """All that is needed to go on bit for bit, also from the middle of an epoch: tensors and plain numbers.
+
+        With several ranks all of them must call it (the scores of all are gathered); every rank gets the same state.
+        """
+        if called_by_loader():
+            return {}  # a stateful loader asks its dataset too, at every step; this state is the user's to save
+        return self._run.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the state was taken; the loader then delivers what was left of that epoch.
+        """Go on where the state was taken, on any number of ranks; the loader delivers what was left of that epoch.
 
         ``num_epochs`` and ``delta`` may differ from the saved run's (to train longer); what the plans are drawn from
         may not. If the saved epoch was complete, the next one is current afterwards.
         """
-        state = migrated(state_dict)
-        check_same(state, self._identity())
-        device = self._table.values.device
-        self._table.values = state["scores"].to(device, copy=True)
-        self._table.rejected = torch.tensor(state["rejected"], device=device)
-        self._history = history_from_state(state["history"])
-        plan = plan_from_state(state["plan"], len(self))
-        if state["complete"]:
-            self._go_to(plan.epoch + 1)
-        else:
-            self._open(plan, resumed_at=state["done"])
-
-    def _identity(self) -> dict[str, Any]:
-        """What two runs must share to have the same plans."""
-        return {
-            "size": len(self),
-            "seed": self.seed,
-            "method": self.method.info.name,
-            "options": self.method.options(),
-            "momentum": self._table.momentum,
-        }
+        if not called_by_loader():
+            self._run.load_state_dict(state_dict)
 
 
 def _method(method: str | Method, ratio: float, options: dict[str, Any], **common: Any) -> Method:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from torch.utils.data import Sampler
+from torch.utils.data import Sampler, get_worker_info
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 _MAX_FRAMES = 12
@@ -32,7 +32,6 @@ class Delivery:
         elif getattr(source, "sampler", None) is sampler:
             self.batch_size = getattr(source, "batch_size", None)
             self.drop_last = bool(getattr(source, "drop_last", False))
-        self.in_order: bool = self._attributes.get("_in_order", True)
 
     @property
     def delivered(self) -> int:
@@ -41,7 +40,7 @@ class Delivery:
 
     def obstacle(self) -> str | None:
         """Why the order of delivery cannot be told from the order of the plan, if so."""
-        if not self.in_order:
+        if not self._attributes.get("_in_order", True):  # set only with workers
             return "the loader was made with in_order=False and delivers batches as they happen to be ready"
         if not isinstance(self.batch_size, int):
             kind = type(self._attributes["_index_sampler"]).__name__
@@ -50,12 +49,22 @@ class Delivery:
 
 
 def find_delivery(sampler: Sampler[int]) -> Delivery | None:
-    """The loader iterator that is asking ``sampler`` for indices right now, or None if no torch loader is."""
+    """The loader that is asking ``sampler`` for indices right now, or None if no torch loader is."""
+    loader_iterator = _calling_loader()
+    return None if loader_iterator is None else Delivery(loader_iterator, sampler)
+
+
+def called_by_loader() -> bool:
+    """Whether a loader or one of its worker processes is calling, rather than the user."""
+    return get_worker_info() is not None or _calling_loader() is not None
+
+
+def _calling_loader() -> Any:
     frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
         caller = frame.f_locals.get("self")
         if isinstance(caller, _BaseDataLoaderIter):
-            return Delivery(caller, sampler)
+            return caller
         if frame.f_back is None:
             break
         frame = frame.f_back

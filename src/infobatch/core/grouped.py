@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .draw import ALWAYS, fixed_size
 from .method import Epoch, Method
-from .weights import Weights
+from .weights import MAX_LEVELS, Weights
 
 MAX_SHARE = 0.75  # with a target saving no group loses more than this, so that no weight exceeds 4
 
@@ -59,6 +59,11 @@ class GroupedMethod(Method):
             return self.saving
         share = float(np.dot(self.shares, self.usual_sizes))
         return share * len(pruning) / num_epochs
+
+    @property
+    def many_weights(self) -> bool:
+        labels = 1 if self.strata is None else int(self.strata.max()) + 1
+        return self.rescale and 2 + labels * len(self.shares) > MAX_LEVELS
 
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
         width = len(self.shares)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import Sampler
 
 from .delivery import Delivery, find_delivery
-from .sampler import PlanSampler
+from .plan import EpochPlan
 from .scores import ScoreTable
-from .weights import WeightLookup, Weights, working_dtype
+from .weights import WeightLookup, working_dtype
+from .window import Window, weighted_sum
 
 _CHUNK = 1 << 16  # indices turned into Python ints at a time
-_WINDOW = 64  # batches whose scores are booked together
+_BATCHES = 64  # how many have their scores are booked together
 
 _REMEDY = (
     "Call update() exactly once for every batch, in the loader's order; or say which samples a batch holds: "
@@ -29,41 +31,40 @@ class DriftError(RuntimeError):
     """A batch's losses cannot be matched to its samples."""
 
 
+@dataclass(frozen=True)
 class Slice:
-    """One rank's part of a plan: ``indices`` in order; the last may be padding that weighs nothing.
+    """One rank's part of a plan from entry ``start`` on: ``indices`` in order; the last may be padding.
 
-    ``global_padding`` counts the padding of all ranks in the last step, so that the mean over ranks is the true one.
+    Padding weighs nothing; ``global_padding`` counts that of all ranks, so that the mean over ranks is the true one.
     """
 
-    __slots__ = ("global_padding", "indices", "padded", "world")
-
-    def __init__(
-        self, indices: NDArray[np.integer], world: int = 1, padded: bool = False, global_padding: int = 0
-    ) -> None:
-        self.indices = indices
-        self.world = world
-        self.padded = padded
-        self.global_padding = global_padding
+    indices: NDArray[np.integer]
+    world: int = 1
+    padded: bool = False
+    global_padding: int = 0
+    start: int = 0
 
 
 class EpochLedger:
     """Hands this rank's indices out, checks every batch that comes back, books its scores and weighs its losses."""
 
-    def __init__(self, part: Slice, weights: Weights, table: ScoreTable, by_index: bool = False) -> None:
+    def __init__(self, plan: EpochPlan, part: Slice, table: ScoreTable, by_index: bool = False) -> None:
+        self.plan = plan
         self.part = part
         self.table = table
         self.consumed = 0  # samples that update() has accounted for, by the host's count
         self.updates = 0  # the same in batches
         self.deliverable = len(part.indices)  # less what drop_last leaves out, once the loader is known
-        self._weights = weights
+        self.counted_before = 0  # indices of this epoch that a resumed stateful loader counts as its own
+        self._weights = plan.by_sample
         self._lookup: WeightLookup | None = None
         if by_index or table.values.device.type == "cpu":  # there it costs nothing
-            self._lookup = weights.lookup(table.values.device, torch.float32)
+            self._lookup = self._weights.lookup(table.values.device, torch.float32)
         self._chunk_end = 0
         self._chunk: Iterator[int] = iter(())
         self._delivery: Delivery | None = None
         self._opened = False
-        self._window: _Window | None = None
+        self._window: Window | None = None
         self._compiled = False
         self._compiled_seen = torch.zeros((), dtype=torch.int64)
         self._strays = torch.zeros((), dtype=torch.int64)
@@ -73,15 +74,16 @@ class EpochLedger:
     def __len__(self) -> int:
         return len(self.part.indices)
 
-    def indices(self, sampler: PlanSampler) -> Iterator[int]:
-        """A fresh iterator over the slice, for a pass that has had no update yet."""
+    def open(self, sampler: Sampler[int]) -> Iterator[Iterator[int]]:
+        """The slice's indices, in chunks, for a pass that has had no update yet."""
         assert not self.touched
         self._opened = True
         self._chunk, self._chunk_end = iter(()), 0
+        self.counted_before = 0
         self._delivery = find_delivery(sampler)
         if self._delivery is not None and self._delivery.batch_size and self._delivery.drop_last:
             self.deliverable = len(self) - len(self) % self._delivery.batch_size
-        return itertools.chain.from_iterable(self._chunks())
+        return self._chunks()
 
     def _chunks(self) -> Iterator[Iterator[int]]:
         for start in range(0, len(self), _CHUNK):
@@ -115,7 +117,8 @@ class EpochLedger:
     def done(self) -> int:
         """Samples accounted for, for schedules: without a sync, by the loader's count, where update() is compiled."""
         if self._compiled and self._delivery is not None and self._delivery.batch_size:
-            return min(self._delivery.delivered * self._delivery.batch_size, self.deliverable)
+            size = self._delivery.batch_size
+            return min(self._delivered(self._delivery, size) * size, self.deliverable)
         return self.seen
 
     # -- the training step ---------------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ class EpochLedger:
         self._strays += stray
         if self.part.padded:
             weight = torch.where(index == int(self.part.indices[-1]), torch.zeros_like(weight), weight)
-        mean = _weighted_sum(loss, weight) / self._denominator(self.consumed, count)
+        mean = weighted_sum(loss, weight) / self._denominator(self.consumed, count)
         self.table.write(index, score)
         if compiling:
             self._compiled = True
@@ -167,9 +170,9 @@ class EpochLedger:
             return count - self.part.global_padding / self.part.world
         return count
 
-    def _open_window(self, count: int, loss: torch.Tensor) -> _Window:
+    def _open_window(self, count: int, loss: torch.Tensor) -> Window:
         self.flush()
-        start, end = self.consumed, min(self.consumed + _WINDOW * count, len(self))
+        start, end = self.consumed, min(self.consumed + _BATCHES * count, len(self))
         if loss.device.type != "cpu":
             end = len(self)  # one transfer an epoch
         indices = self.part.indices[start:end]
@@ -183,7 +186,7 @@ class EpochLedger:
             values[last:] /= self._denominator(start + last, len(values) - last)
             weights = torch.from_numpy(values).to(loss.device, working_dtype(loss))
         index = torch.from_numpy(indices.astype(np.int64)).to(loss.device)
-        self._window = _Window(index, weights, count)
+        self._window = Window(index, weights, count)
         return self._window
 
     def flush(self) -> None:
@@ -216,7 +219,7 @@ class EpochLedger:
                 "InfoBatch(..., index_key=...) puts the index into the batch, update(loss, index) takes it back"
             )
         expected = min(size, len(self) - self.consumed)
-        delivered = delivery.delivered
+        delivered = self._delivered(delivery, size)
         if delivered != self.updates + 1:
             raise DriftError(f"{_what_happened(delivered, self.updates)} {_REMEDY}")
         if count != expected:
@@ -224,10 +227,13 @@ class EpochLedger:
                 f"loss must hold one value per sample of the batch: got {count}, but the batch has {expected} samples"
             )
 
+    def _delivered(self, delivery: Delivery, size: int) -> int:
+        """Batches of this pass the loader has delivered."""
+        return delivery.delivered - self.counted_before // size
+
     def close(self) -> None:
         """End the pass: book what is open, and raise if the last batches were never updated."""
         self.flush()
-        self.table.warn_once_of_rejected()
         delivery, self._delivery = self._delivery, None
         if strays := int(self._strays):
             raise DriftError(
@@ -236,9 +242,10 @@ class EpochLedger:
             )
         if delivery is None or delivery.batch_size is None or not self.touched or self._compiled:
             return
-        if delivery.delivered * delivery.batch_size >= self.deliverable > self.consumed:
+        delivered = self._delivered(delivery, delivery.batch_size)
+        if delivered * delivery.batch_size >= self.deliverable > self.consumed:
             raise DriftError(
-                f"the epoch's {delivery.delivered} batches were all delivered, but update() was called for "
+                f"the epoch's {delivered} batches were all delivered, but update() was called for "
                 f"{self.updates}: the last losses are missing. {_REMEDY}"
             )
 
@@ -246,44 +253,6 @@ class EpochLedger:
         """A copy cannot share the loader; what it has of the pass is what was booked."""
         self.flush()
         return {**vars(self), "_delivery": None, "_chunk": iter(()), "_chunk_end": 0}
-
-
-class _Window:
-    """The next few batches of the plan: their weights, cut to batches, and room for their scores."""
-
-    __slots__ = ("at", "index", "scores", "slots", "weights")
-
-    def __init__(self, index: torch.Tensor, weights: torch.Tensor | None, batch: int) -> None:
-        self.index = index
-        self.scores = torch.empty(len(index), dtype=torch.float32, device=index.device)
-        self.slots = torch.split(self.scores, batch)
-        self.weights = None if weights is None else torch.split(weights, batch)
-        self.at = 0
-
-    def fits(self, count: int, loss: torch.Tensor) -> bool:
-        """Whether the next batch has a place here."""
-        return (
-            self.at < len(self.slots)
-            and self.slots[self.at].shape[0] == count
-            and self.scores.device == loss.device
-            and (self.weights is None or self.weights[self.at].dtype == working_dtype(loss))
-        )
-
-    def weigh_and_note(self, loss: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
-        """The batch's mean; its scores are noted for later."""
-        self.slots[self.at].copy_(score.detach())
-        mean = loss.mean() if self.weights is None else _weighted_sum(loss, self.weights[self.at]).to(loss.dtype)
-        self.at += 1
-        return mean
-
-    def noted(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(index, score) of all batches noted so far."""
-        filled = sum(slot.shape[0] for slot in self.slots[: self.at])
-        return self.index[:filled], self.scores[:filled]
-
-
-def _weighted_sum(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return torch.dot(loss.to(weight.dtype), weight)
 
 
 def _what_happened(delivered: int, updated: int) -> str:

@@ -41,6 +41,11 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
 
+    @property
+    def many_weights(self) -> bool:
+        """Whether an epoch may need more different weights than fit into one byte a sample."""
+        return False
+
     @abstractmethod
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
         """The weights of one epoch. ``scores`` is NaN where a sample has never been scored."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
-from torch.utils.data import DistributedSampler
+from torch.utils.data import Dataset, DistributedSampler
+
+from .ledger import EpochLedger
 
 
-class PlanOwner(Protocol):
-    """What the sampler needs of the object that makes the plans."""
+class Planner(Protocol):
+    """What the sampler needs of the one that makes the plans."""
 
-    def __len__(self) -> int: ...
-    def set_epoch(self, epoch: int) -> None: ...
-    def _begin_pass(self) -> Iterator[int]: ...
+    def set_epoch(self, epoch: int) -> None:
+        """Make that epoch's plan current."""
+
+    def begin_pass(self) -> EpochLedger:
+        """The ledger of the pass that starts now, of the current or the next epoch."""
 
 
 class PlanSampler(DistributedSampler[int]):
@@ -23,16 +28,16 @@ class PlanSampler(DistributedSampler[int]):
     ``iter()`` goes on to the next epoch, unless the last pass made no ``update`` (it was a peek).
     """
 
-    dataset: PlanOwner  # type: ignore[assignment]
+    planner: Planner
 
-    def __init__(self, owner: PlanOwner, seed: int, rank: int, world: int) -> None:
-        super().__init__(owner, num_replicas=world, rank=rank, seed=seed)  # type: ignore[arg-type]
+    def __init__(self, dataset: Dataset[Any], seed: int) -> None:
+        super().__init__(dataset, num_replicas=1, rank=0, seed=seed)
 
     def __iter__(self) -> Iterator[int]:
-        return self.dataset._begin_pass()
+        return PlanIterator.over(self.planner.begin_pass(), self)
 
     def set_epoch(self, epoch: int) -> None:
-        self.dataset.set_epoch(epoch)
+        self.planner.set_epoch(epoch)
 
     def show(self, epoch: int, num_samples: int, rank: int, world: int) -> None:
         """Keep the public attributes of a ``DistributedSampler`` true."""
@@ -40,3 +45,39 @@ class PlanSampler(DistributedSampler[int]):
         self.rank, self.num_replicas = rank, world
         self.num_samples = num_samples
         self.total_size = num_samples * world
+
+
+class PlanIterator(itertools.chain[int]):
+    """The indices of one pass. torchdata's StatefulDataLoader keeps its place through ``state_dict``."""
+
+    ledger: EpochLedger
+
+    @classmethod
+    def over(cls, ledger: EpochLedger, sampler: PlanSampler) -> PlanIterator:
+        """A fresh iterator; chained in C, a chunk at a time, so that it costs no Python per sample."""
+        indices = cls.from_iterable(ledger.open(sampler))
+        assert isinstance(indices, PlanIterator)
+        indices.ledger = ledger
+        return indices
+
+    def state_dict(self) -> dict[str, int]:
+        """The place in the epoch: in the global plan, and in indices handed out on this rank."""
+        ledger, handed_out = self.ledger, self.ledger.handed_out
+        return {
+            "epoch": ledger.plan.epoch,
+            "position": ledger.part.start + handed_out * ledger.part.world,
+            "handed_out": ledger.counted_before + handed_out,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Check that the loader resumes where train_data does; from here on the loader counts what it had before."""
+        ledger = self.ledger
+        here = (ledger.plan.epoch, ledger.part.start)
+        there = (state_dict["epoch"], state_dict["position"])
+        if here != there:
+            raise RuntimeError(
+                f"the loader's state is from epoch {there[0]}, sample {there[1]}, but train_data stands at epoch "
+                f"{here[0]}, sample {here[1]}: call train_data.load_state_dict() with the state of the same step "
+                "before iterating the loader (and leave snapshot_every_n_steps at 1)"
+            )
+        ledger.counted_before = state_dict["handed_out"]

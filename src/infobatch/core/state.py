@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from .plan import EpochPlan
 from .stats import EpochStats
-from .weights import Weights
+from .weights import MAX_LEVELS, Weights
 
 VERSION = 1
 
@@ -47,35 +49,58 @@ def check_same(state: dict[str, Any], here: dict[str, Any]) -> None:
         )
 
 
-def plan_state(plan: EpochPlan) -> dict[str, Any]:
-    """A plan, literally: what is resumed does not depend on how plans are drawn in another release."""
+def plan_state(plan: EpochPlan, many_weights: bool) -> dict[str, Any]:
+    """A plan, literally: what is resumed does not depend on how another release draws plans.
+
+    Shapes depend on the run's arguments alone, never on how much an epoch kept, because
+    ``torch.distributed.checkpoint`` loads into tensors of the shapes it finds.
+    """
     weights = plan.by_sample
-    arrays = {"codes": weights.codes, "levels": weights.levels, "values": weights.values}
-    state: dict[str, Any] = {
-        name: torch.from_numpy(array.copy()) for name, array in arrays.items() if array is not None
-    }
-    return {
+    indices = np.full(plan.total, -1, plan.indices.dtype)
+    indices[: len(plan)] = plan.indices
+    state = {
         "epoch": plan.epoch,
-        "indices": torch.from_numpy(plan.indices.copy()),
-        "total": plan.total,
-        **state,
+        "kept": len(plan),
+        "uniform": weights.uniform,
+        "indices": torch.from_numpy(indices),
     }
+    if many_weights:
+        state["values"] = torch.from_numpy(np.array(weights.of(np.arange(weights.size))))
+    else:
+        codes, levels = np.ones(weights.size, np.uint8), np.zeros(MAX_LEVELS)
+        if weights.codes is not None and weights.levels is not None:
+            codes, levels[: len(weights.levels)] = weights.codes.copy(), weights.levels
+        state["codes"], state["levels"] = torch.from_numpy(codes), torch.from_numpy(levels)
+    return state
 
 
 def plan_from_state(state: dict[str, Any], size: int) -> EpochPlan:
     """The inverse of :func:`plan_state`."""
-    indices = state["indices"].numpy().copy()
+    total = len(state["indices"])
+    indices = state["indices"][: state["kept"]].numpy().copy()
     indices.setflags(write=False)
-    arrays = {name: state[name].numpy().copy() if name in state else None for name in ("codes", "levels", "values")}
-    return EpochPlan(state["epoch"], indices, Weights(size, **arrays), state["total"])
+    if state["uniform"]:
+        weights = Weights.ones(size)
+    elif "values" in state:
+        weights = Weights.dense(state["values"].numpy().copy())
+    else:
+        weights = Weights.coded(state["codes"].numpy().copy(), state["levels"].numpy().copy())
+    return EpochPlan(state["epoch"], indices, weights, total)
 
 
-def history_state(history: dict[int, EpochStats]) -> torch.Tensor:
+def checksum(*tensors: torch.Tensor) -> int:
+    """A digest of the tensors' bytes, so that damage is noticed."""
+    digest = 0
+    for tensor in tensors:
+        digest = zlib.crc32(tensor.contiguous().numpy().data, digest)
+    return digest
+
+
+def history_state(history: dict[int, EpochStats]) -> list[list[int]]:
     """One row an epoch: epoch, total, kept, seen."""
-    rows = [(e.epoch, e.total, e.kept, e.seen) for e in history.values()]
-    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 4)
+    return [[e.epoch, e.total, e.kept, e.seen] for e in history.values()]
 
 
-def history_from_state(rows: torch.Tensor) -> dict[int, EpochStats]:
+def history_from_state(rows: list[list[int]]) -> dict[int, EpochStats]:
     """The inverse of :func:`history_state`."""
-    return {row[0]: EpochStats(*row) for row in rows.tolist()}
+    return {row[0]: EpochStats(*row) for row in rows}

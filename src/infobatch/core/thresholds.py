@@ -47,7 +47,7 @@ def as_float32_bound(threshold: float) -> np.float32:
     For float32 scores, ``score < threshold`` holds exactly when ``score < as_float32_bound(threshold)`` does, so that
     the comparison over all scores needs no float64 copy.
     """
-    bound = np.float32(threshold)
+    bound: np.float32 = np.float32(threshold)
     if float(bound) < threshold:
-        bound = np.nextafter(bound, np.float32(np.inf), dtype=np.float32)
+        bound = np.float32(np.nextafter(bound, np.float32(np.inf)))
     return bound

@@ -71,10 +71,9 @@ class Weights:
         """The weights of these samples."""
         if self.codes is not None:
             assert self.levels is not None
-            weights: NDArray[np.float64] = self.levels[self.codes[indices]]
-            return weights
+            return np.asarray(self.levels[self.codes[indices]])
         if self.values is not None:
-            return self.values[indices].astype(np.float64, copy=False)
+            return np.asarray(self.values[indices])
         return np.broadcast_to(np.float64(1), np.shape(indices))
 
     def lookup(self, device: torch.device, dtype: torch.dtype) -> WeightLookup:

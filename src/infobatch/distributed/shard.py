@@ -21,16 +21,15 @@ def here() -> tuple[int, int]:
     return 0, 1
 
 
-def part(indices: NDArray[np.integer], rank: int, world: int) -> Slice:
-    """The slice of ``rank``.
+def part(indices: NDArray[np.integer], rank: int, world: int, start: int = 0) -> Slice:
+    """The slice of ``rank`` of what is left from entry ``start`` on.
 
     >>> [part(np.arange(5), rank, 2).indices.tolist() for rank in range(2)]
     [[0, 2, 4], [1, 3, 0]]
     """
-    if world == 1:
-        return Slice(indices)
-    own = indices[rank::world]
-    padded = len(own) < -(-len(indices) // world)
+    rest = indices[start:]
+    own = rest[rank::world]
+    padded = len(own) < -(-len(rest) // world)
     if padded:
-        own = np.append(own, indices[0])
-    return Slice(own, world, padded, -len(indices) % world)
+        own = np.append(own, rest[0])
+    return Slice(own, world, padded, -len(rest) % world, start)

@@ -36,7 +36,7 @@ def register(method: _M) -> _M:
     return method
 
 
-def list() -> builtins.list[str]:
+def list() -> builtins.list[str]:  # noqa: A001 (the contract's name)
     """The names of all methods."""
     return sorted(_REGISTRY)
 

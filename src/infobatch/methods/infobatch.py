@@ -38,11 +38,10 @@ class MeanRule(GroupedMethod):
 
     def group(self, scores: NDArray[np.float32]) -> NDArray[np.uint8]:
         mean = exact_mean(scores)
-        if self.condition == "below":
-            pruned = scores < as_float32_bound(mean)
-        else:
+        pruned: NDArray[np.bool_] = scores < as_float32_bound(mean)
+        if self.condition == "above":
             pruned = scores > -as_float32_bound(-mean)
-        return pruned.astype(np.uint8)
+        return pruned.view(np.uint8)
 
     def options(self) -> dict[str, object]:
         return {"ratio": self.ratio, "condition": self.condition, **super().options()}

@@ -1,0 +1,230 @@
+"""One training run: which epoch it is in, the plans, the books, and the state to go on from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .core.ledger import EpochLedger
+from .core.method import Epoch, Method
+from .core.plan import EpochPlan, generator, shuffled
+from .core.scores import ScoreTable
+from .core.state import (
+    VERSION,
+    check_same,
+    checksum,
+    history_from_state,
+    history_state,
+    migrated,
+    plan_from_state,
+    plan_state,
+)
+from .core.stats import EpochStats, Stats
+from .core.weights import Weights
+from .distributed import exchange, shard
+
+
+@dataclass
+class Run:
+    """Makes each epoch's plan from the scores and keeps the books; the same on every rank.
+
+    ``announce(epoch, samples, rank, world)`` is called whenever another plan or slice becomes current.
+    """
+
+    size: int
+    num_epochs: int
+    pruning: range
+    method: Method
+    seed: int
+    table: ScoreTable
+    order: Iterable[int] | None
+    by_index: bool
+    announce: Callable[[int, int, int, int], None]
+    plan: EpochPlan = field(init=False)
+    ledger: EpochLedger = field(init=False)
+    seconds: float = field(default=0.0, init=False)  # spent in the library itself
+    _history: dict[int, EpochStats] = field(default_factory=dict, init=False)
+    _agreed_world: int = field(default=1, init=False)
+    _shared_rejected: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._go_to(0)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the time of a block as the library's own."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - started
+
+    # -- epochs --------------------------------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the plan of ``epoch`` current, unless it is and has not been trained on yet."""
+        if epoch != self.plan.epoch or self.ledger.touched:
+            self._finish()
+            self._go_to(epoch)
+        else:
+            self._follow_world()
+
+    def begin_pass(self) -> EpochLedger:
+        """The ledger for a pass that starts now: of the next epoch if the current one has been trained on."""
+        if self.ledger.touched or self.ledger.complete:
+            epoch = self.plan.epoch + 1
+            self._finish()
+            self._go_to(epoch)
+        else:
+            self._follow_world()
+        return self.ledger
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(samples done, samples in all) of the current epoch, over all ranks."""
+        part = self.ledger.part
+        done = part.start + self.ledger.done * part.world
+        total = part.start + self.ledger.deliverable * part.world
+        return min(done, len(self.plan)), min(total, len(self.plan))
+
+    def _finish(self) -> None:
+        """Close the current epoch's books."""
+        with self.timed():
+            self._note_history()
+            self.ledger.close()
+            self._share_scores()
+            self.table.warn_once_of_rejected()
+
+    def _go_to(self, epoch: int) -> None:
+        """Draw the plan of ``epoch`` and open its ledger."""
+        with self.timed():
+            rng = generator(self.seed, epoch)
+            weights = Weights.ones(self.size)
+            if epoch in self.pruning:
+                pruned_before = sum(e.saved for e in self._history.values() if e.epoch < epoch)
+                about = Epoch(epoch, self.pruning, self.num_epochs, pruned_before)
+                weights = self.method.select(self.table.numpy(), about, rng)
+            self._open(shuffled(epoch, weights, rng, self.order))
+
+    def _open(self, plan: EpochPlan, resumed_at: int = 0) -> None:
+        """Make ``plan`` current, less its first ``resumed_at`` entries, which were trained on before."""
+        rank, world = shard.here()
+        if world not in (1, self._agreed_world):
+            exchange.agree({**self.identity(), "num_epochs": self.num_epochs, "pruned epochs": self.pruning})
+            self._agreed_world = world
+        part = shard.part(plan.indices, rank, world, resumed_at)
+        self.plan = plan
+        self.ledger = EpochLedger(plan, part, self.table, self.by_index)
+        self.announce(plan.epoch, len(part.indices), rank, world)
+
+    def _follow_world(self) -> None:
+        """Slice anew if the process group was started after the plan was made."""
+        if shard.here()[1] != self.ledger.part.world:
+            self._open(self.plan, self.ledger.part.start)
+
+    def _share_scores(self) -> None:
+        """Give every rank the scores of all."""
+        if self.ledger.part.world > 1:
+            unshared = int(self.table.rejected) - self._shared_rejected
+            self._shared_rejected += exchange.share_scores(self.plan, self.ledger, unshared)
+            self.table.rejected.fill_(self._shared_rejected)
+
+    # -- what was learned ----------------------------------------------------------------------------------------
+
+    def scores(self) -> NDArray[np.float32]:
+        """The score table as it stands, read-only."""
+        self.ledger.flush()
+        view: NDArray[np.float32] = self.table.numpy().view()
+        view.setflags(write=False)
+        return view
+
+    def stats(self) -> Stats:
+        """Samples seen and saved so far, and what is expected in all."""
+        self.ledger.flush()
+        self._note_history()
+        epochs = tuple(self._history[e] for e in sorted(self._history))
+        return Stats(
+            epochs=epochs,
+            num_epochs=self.num_epochs,
+            size=self.size,
+            expected_saving=self._expected_saving(epochs),
+            rejected=int(self.table.rejected),
+            seconds=self.seconds,
+        )
+
+    def _note_history(self) -> None:
+        """Enter the current epoch, unless it was only looked at."""
+        if seen := self._seen_in_epoch():
+            plan = self.plan
+            self._history[plan.epoch] = EpochStats(plan.epoch, plan.total, len(plan), seen)
+
+    def _seen_in_epoch(self) -> int:
+        """Samples of the current plan trained on so far, by all ranks."""
+        part = self.ledger.part
+        return min(part.start + self.ledger.seen * part.world, len(self.plan))
+
+    def _expected_saving(self, epochs: tuple[EpochStats, ...]) -> float:
+        """What was saved, and the last pruned epoch's share for those to come; the method's guess before any."""
+        pruned = [e for e in epochs if e.epoch in self.pruning]
+        if not pruned:
+            return self.method.expected_saving(self.pruning, self.num_epochs)
+        to_come = len(range(pruned[-1].epoch + 1, self.pruning.stop))
+        saved = sum(e.saved / e.total for e in pruned)
+        return (saved + to_come * pruned[-1].saved / pruned[-1].total) / self.num_epochs
+
+    # -- stopping and going on -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything above as tensors and plain numbers; a collective call where there are several ranks."""
+        self.ledger.flush()
+        if self.ledger.part.world > 1:
+            exchange.wait_for_all("InfoBatch.state_dict()")
+            self._share_scores()
+        self._note_history()
+        plan = plan_state(self.plan, self.method.many_weights)
+        scores = self.table.values.cpu().clone()
+        return {
+            "version": VERSION,
+            **self.identity(),
+            "plan": plan,
+            "done": self._seen_in_epoch(),
+            "complete": self.ledger.complete,
+            "scores": scores,
+            "rejected": int(self.table.rejected),
+            "history": history_state(self._history),
+            "checksum": checksum(scores, plan["indices"]),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where the state was taken, or raise and change nothing."""
+        state = migrated(state_dict)
+        check_same(state, self.identity())
+        if checksum(state["scores"].cpu(), state["plan"]["indices"].cpu()) != state["checksum"]:
+            raise ValueError("state_dict is damaged (its checksum does not match) and was not loaded: use an older one")
+        device = self.table.values.device
+        self.table.values = state["scores"].to(device, copy=True)
+        self.table.rejected = torch.tensor(state["rejected"], device=device)
+        self._shared_rejected = state["rejected"]
+        self._history = history_from_state(state["history"])
+        plan = plan_from_state(state["plan"], self.size)
+        if state["complete"]:
+            self._go_to(plan.epoch + 1)
+        else:
+            self._open(plan, resumed_at=state["done"])
+
+    def identity(self) -> dict[str, Any]:
+        """What two runs must share to have the same plans."""
+        return {
+            "size": self.size,
+            "seed": self.seed,
+            "method": self.method.info.name,
+            "options": self.method.options(),
+            "momentum": self.table.momentum,
+        }
