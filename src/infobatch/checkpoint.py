@@ -45,8 +45,8 @@ def load(path: str | os.PathLike[str], map_location: Any = "cpu") -> dict[str, A
         state = torch.load(path, map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{os.fspath(path)} is not a checkpoint of tensors and plain values, or it is damaged; nothing of it was used. "
-            f"torch says: {str(error).splitlines()[0]}"
+            f"{os.fspath(path)} is not a checkpoint of tensors and plain values, or it is damaged; nothing of it was "
+            f"used. torch says: {str(error).splitlines()[0]}"
         ) from error
     except (EOFError, RuntimeError) as error:
         size = os.path.getsize(path)

@@ -24,6 +24,8 @@ from .core.stats import Stats
 from .run import Run
 from .samples import with_index
 
+DEFAULT_RATIO = 0.5
+
 
 class InfoBatch(Dataset[Any]):
     """Wraps a map-style dataset so that each epoch trains on fewer samples and reaches the same model.
@@ -63,7 +65,7 @@ class InfoBatch(Dataset[Any]):
         self,
         dataset: Dataset[Any],
         num_epochs: int,
-        ratio: float = 0.5,
+        ratio: float = DEFAULT_RATIO,
         delta: float = 0.875,
         *,
         method: str | Method = "infobatch",
@@ -90,7 +92,7 @@ class InfoBatch(Dataset[Any]):
             raise ValueError("momentum must be above 0: with 0 no score would ever change; 1 keeps the last loss")
         if index_key is not None and not isinstance(index_key, str):
             raise TypeError(f"index_key must be a string, the name of the index in a sample, got {index_key!r}")
-        if saving is not None and ratio != 0.5:
+        if saving is not None and ratio != DEFAULT_RATIO:
             raise ValueError(f"give ratio or saving, not both: got ratio={ratio} and saving={saving}")
         self.dataset = dataset
         self.index_key = index_key
@@ -253,13 +255,13 @@ class InfoBatch(Dataset[Any]):
 
 
 def _method(method: str | Method, ratio: float, options: dict[str, Any], **common: Any) -> Method:
-    if not isinstance(method, str):
-        given = {**options, **{name: value for name, value in common.items() if value is not None}}
-        if not isinstance(method, Method) or given or ratio != 0.5:
-            raise TypeError(
-                f"method must be a name or a methods.Method object, which has its options already; got {method!r} "
-                f"with {['ratio'] * (ratio != 0.5) + sorted(given)}"
-            )
-        return method
-    given = {name: value for name, value in common.items() if value is not None}
-    return methods.create(method, ratio=ratio, **given, **options)
+    given = {**options, **{name: value for name, value in common.items() if value is not None}}
+    if ratio != DEFAULT_RATIO or (isinstance(method, str) and "ratio" in methods.options_of(method)):
+        given["ratio"] = ratio
+    if isinstance(method, str):
+        return methods.create(method, **given)
+    if not isinstance(method, Method):
+        raise TypeError(f"method must be a name from methods.list() or a methods.Method object, got {method!r}")
+    if given:
+        raise TypeError(f"method is an object and has its options already: give it {sorted(given)} when you make it")
+    return method

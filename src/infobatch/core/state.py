@@ -64,7 +64,7 @@ def plan_state(plan: EpochPlan, many_weights: bool) -> dict[str, Any]:
         "uniform": weights.uniform,
         "indices": torch.from_numpy(indices),
     }
-    if many_weights:
+    if many_weights or weights.values is not None:
         state["values"] = torch.from_numpy(np.array(weights.of(np.arange(weights.size))))
     else:
         codes, levels = np.ones(weights.size, np.uint8), np.zeros(MAX_LEVELS)

@@ -21,7 +21,7 @@ from .infobatch import MeanRule
 from .quantile import QuantileRule
 from .random import RandomSubset
 
-__all__ = ["Epoch", "Method", "MethodInfo", "Weights", "create", "info", "list", "register"]
+__all__ = ["Epoch", "Method", "MethodInfo", "Weights", "create", "info", "list", "options_of", "register"]
 
 _REGISTRY: dict[str, type[Method]] = {}
 _M = TypeVar("_M", bound=type[Method])
@@ -48,8 +48,7 @@ def info(name: str) -> MethodInfo:
 
 def create(name: str, **options: Any) -> Method:
     """A method by name with its options; a wrong name or option names the nearest right one."""
-    method = _find(name)
-    known = _options_of(method)
+    method, known = _find(name), options_of(name)
     for option in options:
         if option not in known:
             raise TypeError(f"method {name!r} has no option {option!r}{_nearest(option, known)}")
@@ -63,11 +62,11 @@ def _find(name: str) -> type[Method]:
         raise ValueError(f"method: there is no {name!r}{_nearest(name, list())}") from None
 
 
-def _options_of(method: type[Method]) -> builtins.list[str]:
-    """All keyword options along the class's constructors."""
+def options_of(name: str) -> builtins.list[str]:
+    """The options a method takes: all keywords along its class's constructors."""
     found: builtins.list[str] = []
-    for cls in method.__mro__:
-        if "__init__" not in vars(cls):
+    for cls in _find(name).__mro__:
+        if "__init__" not in vars(cls) or cls is object:
             continue
         parameters = inspect.signature(vars(cls)["__init__"]).parameters.values()
         found += [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)][1:]

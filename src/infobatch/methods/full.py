@@ -12,7 +12,7 @@ from ..core.weights import Weights
 
 
 class Full(Method):
-    """Every sample in every epoch, weight 1. ``ratio`` and ``rescale`` are accepted and have no meaning here."""
+    """Every sample in every epoch, weight 1."""
 
     info: ClassVar = MethodInfo(
         name="full",
@@ -21,9 +21,6 @@ class Full(Method):
         unbiased=True,
         anneals=False,
     )
-
-    def __init__(self, ratio: float = 0.0, *, rescale: bool | None = None) -> None:
-        del ratio, rescale
 
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
         return Weights.ones(len(scores))
