@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from .weights import MAX_LEVELS, Weights
 
 ALWAYS = 0  # the group of samples that are never left out
+_FEW = 4  # up to so many groups, a pass over all samples for each beats one that sorts them
+_SMALL = 4096  # a group of this size fits the cache, so that drawing one by one is fast
 
 
 def fixed_size(
@@ -28,7 +30,7 @@ def fixed_size(
     >>> sorted(w.of(w.kept()).tolist())
     [1.0, 3.0]
     """
-    size = np.bincount(group, minlength=len(prune))
+    size = group_sizes(group, len(prune))
     assert prune[ALWAYS] == 0
     assert np.all((prune < size) | (prune == 0))
     if not prune.any():
@@ -36,26 +38,67 @@ def fixed_size(
     weight = np.where(rescale & (prune > 0), size / np.maximum(size - prune, 1), 1.0)
     levels, code = np.unique(np.append(weight, 0.0), return_inverse=True)  # 0 sorts first: the level "left out"
     if len(levels) <= MAX_LEVELS:
-        codes = code.astype(np.uint8)[group]
-        for members, g in _members(group, np.flatnonzero(prune)):
-            codes[rng.choice(members, int(prune[g]), replace=False, shuffle=False)] = 0
-        return Weights.coded(codes, levels)
-    values = weight[group]
-    for members, g in _members(group, np.flatnonzero(prune)):
-        values[rng.choice(members, int(prune[g]), replace=False, shuffle=False)] = 0
-    return Weights.dense(values)
+        weights = Weights.coded(_codes(code[:-1].astype(np.uint8), group), levels)
+    else:
+        weights = Weights.dense(weight[group])
+    for g, members in _members(group, np.flatnonzero(prune)):
+        weights.leave_out(_subset(members, int(prune[g]), rng))
+    return weights
 
 
-def _members(group: NDArray[np.integer], wanted: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], np.intp]]:
-    """The samples of each wanted group: one pass a group for a few, one stable (radix) sort for many."""
-    if len(wanted) <= 4:
+def _codes(code: NDArray[np.uint8], group: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """The code of each sample's group, in one pass over bytes where the groups fit into them."""
+    if group.dtype != np.uint8:
+        return np.asarray(code[group])
+    return np.frombuffer(bytearray(group.data).translate(bytes(code).ljust(256, b"\0")), np.uint8)
+
+
+def group_sizes(group: NDArray[np.integer], groups: int) -> NDArray[np.int64]:
+    """How many samples each group has."""
+    if groups > _FEW:
+        return np.bincount(group, minlength=groups)
+    return np.array([np.count_nonzero(group == g) for g in range(groups)])
+
+
+def _members(
+    group: NDArray[np.integer], wanted: NDArray[np.intp]
+) -> Iterator[tuple[int, NDArray[np.bool_] | NDArray[np.intp]]]:
+    """The samples of each wanted group: as masks, a pass a group, for a few; by one stable (radix) sort for many."""
+    if len(wanted) <= _FEW:
         for g in wanted:
-            yield np.flatnonzero(group == g), g
+            yield int(g), group == g
         return
     by_group = np.argsort(group, kind="stable")
     ends = np.cumsum(np.bincount(group))
     for g in wanted:
-        yield by_group[ends[g - 1] : ends[g]], g
+        yield int(g), by_group[ends[g - 1] : ends[g]]
+
+
+def _subset(
+    members: NDArray[np.bool_] | NDArray[np.intp], count: int, rng: np.random.Generator, bits: int = 8
+) -> NDArray[np.bool_] | NDArray[np.intp]:
+    """``count`` of the members, every set of that size equally likely.
+
+    From a large mask by passes over bytes: every member gets a random key; the lowest keys are in, and only among those
+    with the key at which the count is reached are members drawn one by one.
+    """
+    if members.dtype != bool:
+        return rng.choice(members, count, replace=False, shuffle=False)
+    if len(members) <= _SMALL:
+        return rng.choice(np.flatnonzero(members), count, replace=False, shuffle=False)
+    key = rng.integers(0, 1 << bits, len(members), dtype=np.uint8)
+    low, high = 0, 1 << bits  # the members with a key below `low` are too few, or just enough; below `high`, more
+    while high - low > 1:
+        middle = (low + high) // 2
+        if np.count_nonzero((key < middle) & members) <= count:
+            low = middle
+        else:
+            high = middle
+    chosen = (key < low) & members
+    undecided = np.flatnonzero((key == low) & members)
+    missing = count - np.count_nonzero(chosen)
+    chosen[rng.choice(undecided, missing, replace=False, shuffle=False)] = True
+    return chosen
 
 
 def systematic(keep: NDArray[np.floating], rng: np.random.Generator, bits: int = 32) -> Weights:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .draw import ALWAYS, fixed_size
+from .draw import ALWAYS, fixed_size, group_sizes
 from .method import Epoch, Method
 from .weights import MAX_LEVELS, Weights
 
@@ -70,9 +70,10 @@ class GroupedMethod(Method):
         cell = np.full(len(scores), ALWAYS, np.uint8 if self.strata is None else np.int32)
         cells = 1
         for members in self._members(scores):
-            cell[members] = self.group(scores[members]) + np.int32(cells)
+            cell[members] = self.group(scores[members])
+            cell[members] += cell.dtype.type(cells)
             cells += width
-        size = np.bincount(cell, minlength=cells)
+        size = group_sizes(cell, cells)
         shares = np.asarray(self.shares)
         if self.saving is not None:
             left_to_save = self.saving * epoch.num_epochs * len(scores) - epoch.pruned_before

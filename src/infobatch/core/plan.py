@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .shuffle import in_random_order
 from .weights import Weights
 
 
@@ -46,8 +47,7 @@ def shuffled(epoch: int, weights: Weights, rng: np.random.Generator, order: Iter
     With an own order (any iterable of indices, repeats allowed) the plan is that order less the samples left out.
     """
     if order is None:
-        indices = weights.kept()
-        rng.shuffle(indices)
+        indices = in_random_order(weights.kept(), rng)
         total = weights.size
     else:
         wanted = np.fromiter(order, dtype=np.int64)

@@ -65,7 +65,7 @@ class Weights:
             return np.arange(self.size, dtype=dtype)
         present = self.codes if self.codes is not None else self.values
         assert present is not None
-        return np.flatnonzero(present).astype(dtype)
+        return np.flatnonzero(present != LEFT_OUT).astype(dtype)
 
     def of(self, indices: NDArray[np.integer]) -> NDArray[np.float64]:
         """The weights of these samples."""
@@ -75,6 +75,15 @@ class Weights:
         if self.values is not None:
             return np.asarray(self.values[indices])
         return np.broadcast_to(np.float64(1), np.shape(indices))
+
+    def leave_out(self, samples: NDArray[np.integer] | NDArray[np.bool_]) -> None:
+        """Take samples, given by indices or a mask, out of the epoch; while the weights are being made."""
+        table = self.codes if self.codes is not None else self.values
+        assert table is not None
+        if samples.dtype == bool:
+            np.multiply(table, ~samples, out=table)  # one pass, where setting by mask would branch at each sample
+        else:
+            table[samples] = LEFT_OUT
 
     def lookup(self, device: torch.device, dtype: torch.dtype) -> WeightLookup:
         """The same weights as tensors, for the training step."""

@@ -51,7 +51,7 @@ def share_scores(plan: EpochPlan, ledger: EpochLedger, rejected: int) -> int:
     if len(digests := set(received[:, 1].tolist())) > 1:
         raise RuntimeError(
             f"the ranks have {len(digests)} different plans for epoch {plan.epoch}, so that scores would be booked to "
-            f"the wrong samples (digests {received[:, 1].tolist()}): something gave the ranks different scores or orders"
+            f"wrong samples (digests {received[:, 1].tolist()}): something gave the ranks different scores or orders"
         )
     rest = torch.from_numpy(plan.indices[part.start :].astype(np.int64))
     values = received[:, _HEADER:].contiguous().view(torch.float32)

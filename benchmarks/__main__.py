@@ -1,0 +1,43 @@
+"""``python -m benchmarks``: prints a table of ratios and writes them as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from . import plan, step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--sizes", type=float, nargs="+", default=[50_000, 1_281_167, 14_197_122])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", type=Path, default=Path("benchmarks.json"))
+    options = parser.parse_args()
+    results = step.run(options.rounds) + plan.run([int(size) for size in options.sizes], options.rounds)
+    width = max(len(result.name) for result in results)
+    print(f"{'':{width}} {'ours':>10} {'against':>10} {'ratio':>6} {'bar':>5}")
+    for result in results:
+        ours, theirs, *_ = (f"{seconds * 1e3:.3f} ms" for seconds in result.seconds.values())
+        bar = "" if result.bar is None else f"{result.bar:.2f}"
+        print(f"{result.name:{width}} {ours:>10} {theirs:>10} {result.ratio:6.2f} {bar:>5} {result.verdict}")
+    environment = {
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    rows = [{**asdict(result), "ratio": result.ratio, "verdict": result.verdict} for result in results]
+    options.json.write_text(json.dumps({"environment": environment, "results": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

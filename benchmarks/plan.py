@@ -1,0 +1,128 @@
+"""Drawing a plan and handing it out, against torch's full shuffle and against a written-out numpy version."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import BatchSampler, Dataset, RandomSampler
+
+from infobatch import InfoBatch
+
+from .timing import Comparison, compare
+
+BATCH = 256
+
+
+class Nothing(Dataset[int]):
+    """A dataset of a given length."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def scored(size: int, method: str) -> InfoBatch:
+    """An InfoBatch in which every sample has a score, as after the first epoch."""
+    train_data = InfoBatch(Nothing(size), 1000, method=method)
+    scores = np.random.default_rng(0).exponential(size=size).astype(np.float32)
+    train_data._run.table.values.copy_(torch.from_numpy(scores))
+    return train_data
+
+
+def written_out(scores: NDArray[np.float32], ratio: float = 0.5) -> NDArray[np.intp]:
+    """The mean rule as one would write it down: float64 mean, mask, exact-k choice, permutation of the kept."""
+    rng = np.random.default_rng(0)
+    below = scores < scores.mean(dtype=np.float64)
+    low = np.flatnonzero(below)
+    kept = rng.choice(low, len(low) - int(ratio * len(low)), replace=False, shuffle=False)
+    return rng.permutation(np.concatenate([kept, np.flatnonzero(~below)]))
+
+
+def ucb(scores: NDArray[np.float32], keep: float = 0.6) -> NDArray[np.intp]:
+    """Sort-based selection, as UCB does it."""
+    kept = np.argsort(-scores)[: int(keep * len(scores))]
+    return np.random.default_rng(0).permutation(kept)
+
+
+def exhaust(batches: Iterator[list[int]]) -> None:
+    """Run through an iterator at C speed."""
+    deque(batches, maxlen=0)
+
+
+def plan_and_iterate(size: int, method: str, bar: float, rounds: int) -> Comparison:
+    """A whole epoch of batches as lists, ours pruned, torch's full."""
+    train_data = scored(size, method)
+    ours = BatchSampler(train_data.sampler, BATCH, False)
+    theirs = BatchSampler(RandomSampler(Nothing(size)), BATCH, False)
+    epochs = itertools.count(1)
+
+    def epoch() -> None:
+        train_data.set_epoch(next(epochs))
+        exhaust(iter(ours))
+
+    return compare(
+        f"plan + iterate, {method}, N={size:,}",
+        {"ours": epoch, "torch's shuffle + iterate": lambda: exhaust(iter(theirs))},
+        rounds,
+        bar if size >= 1_000_000 else None,
+    )
+
+
+def first_batch(size: int, rounds: int) -> Comparison:
+    """From the start of an epoch to its first batch."""
+    train_data = scored(size, "infobatch")
+    ours = BatchSampler(train_data.sampler, BATCH, False)
+    theirs = BatchSampler(RandomSampler(Nothing(size)), BATCH, False)
+    epochs = itertools.count(1)
+
+    def begin() -> None:
+        train_data.set_epoch(next(epochs))
+        next(iter(ours))
+
+    return compare(
+        f"first batch of an epoch, N={size:,}",
+        {"ours": begin, "torch": lambda: next(iter(theirs))},
+        rounds,
+        0.15 if size >= 10_000_000 else None,
+    )
+
+
+def plan_alone(size: int, rounds: int) -> Comparison:
+    """The plan, against other ways to make one."""
+    train_data = scored(size, "infobatch")
+    scores = train_data.scores
+    epochs = itertools.count(1)
+    return compare(
+        f"plan, N={size:,}",
+        {
+            "ours": lambda: train_data.set_epoch(next(epochs)),
+            "written out in numpy": lambda: written_out(scores),
+            "sort-based UCB": lambda: ucb(scores),
+        },
+        rounds,
+        0.7 if size >= 1_000_000 else None,
+    )
+
+
+def run(sizes: list[int], rounds: int) -> list[Comparison]:
+    """All comparisons of this page."""
+    return [
+        comparison
+        for size in sizes
+        for comparison in (
+            plan_and_iterate(size, "infobatch", 0.25, rounds),
+            plan_and_iterate(size, "infobatch-quantile", 0.35, rounds),
+            first_batch(size, rounds),
+            plan_alone(size, rounds),
+        )
+    ]

@@ -1,0 +1,47 @@
+"""Interleaved timing: every contestant once per round, so that a noisy machine is noisy for all of them."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Contestant = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Median seconds by contestant; ``bar`` is the largest ratio of the first to the second that we accept."""
+
+    name: str
+    seconds: dict[str, float]
+    bar: float | None
+
+    @property
+    def ratio(self) -> float:
+        """The first contestant's time over the second's."""
+        ours, theirs, *_ = self.seconds.values()
+        return ours / theirs
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bar was met."""
+        return "" if self.bar is None else "ok" if self.ratio <= self.bar else "MISSED"
+
+
+def compare(name: str, contestants: dict[str, Contestant], rounds: int, bar: float | None = None) -> Comparison:
+    """Time every contestant ``rounds`` times after a warm-up; the first is ours, the second what it is measured by."""
+    times: dict[str, list[float]] = {who: [] for who in contestants}
+    for measured in range(-1, rounds):
+        for who, run in contestants.items():
+            gc.collect()
+            gc.disable()
+            start = time.perf_counter()
+            run()
+            elapsed = time.perf_counter() - start
+            gc.enable()
+            if measured >= 0:
+                times[who].append(elapsed)
+    return Comparison(name, {who: statistics.median(t) for who, t in times.items()}, bar)
