@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from .report import Pair
 
 EXTRA = ("matplotlib", "rich", "typer")
-# An epoch this many times slower than the run's median, per sample, makes the times worth a warning.
-UNSTEADY = 1.5
+# Epochs of a run whose times per sample differ by more than this factor make its time worth a warning.
+UNEVEN = 1.5
 
 
 def main() -> None:
@@ -59,7 +59,8 @@ def build() -> "Typer":
     def demo(
         method: Annotated[str, typer.Option(help="The method to compare with full data.")] = "infobatch",
         ratio: Annotated[
-            float | None, typer.Option(help="Share to prune, of the samples that may be pruned.", show_default="0.5")
+            float | None,
+            typer.Option(help="Share to prune, of the samples that may be pruned.", show_default="the method's own"),
         ] = None,
         epochs: Annotated[int, typer.Option(min=1, help="Epochs of each run.")] = lab.Recipe.epochs,
         samples: Annotated[int, typer.Option(min=1, max=10_000, help="Training images to use.")] = 10_000,
@@ -121,10 +122,10 @@ def remarks(pairs: "Sequence[Pair]") -> list[str]:
     notes = []
     if len(pairs) == 1:
         notes.append("One seed is a demonstration, not a result: --seeds 5 repeats it and gives paired differences.")
-    slowest = max(run.slowest for pair in pairs for run in (pair.full, pair.pruned))
-    if slowest > UNSTEADY:
+    uneven = max(run.unevenness for pair in pairs for run in (pair.full, pair.pruned))
+    if uneven > UNEVEN:
         notes.append(
-            f"The machine was busy: the slowest epoch took {slowest:.1f} times as long per sample as the median one. "
-            "Do not trust the times."
+            f"The machine was busy: per sample, the slowest epoch of a run took {uneven:.1f} times as long as the "
+            "fastest. Do not trust the times."
         )
     return notes

@@ -126,8 +126,9 @@ class InfoBatch(Dataset[Any]):
 
     def __getitems__(self, indices: list[int]) -> Sequence[Any]:
         """A batch's samples at once, by the wrapped dataset's own means where it has them."""
-        fetch = getattr(self.dataset, "__getitems__", None)
-        samples: Sequence[Any] = fetch(indices) if fetch else [self.dataset[i] for i in indices]
+        dataset = self.dataset
+        fetch = getattr(dataset, "__getitems__", None)
+        samples: Sequence[Any] = fetch(indices) if fetch else [dataset[i] for i in indices]
         if self.index_key is None:
             return samples
         return [with_index(sample, i, self.index_key) for sample, i in zip(samples, indices, strict=True)]

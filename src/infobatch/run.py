@@ -79,9 +79,10 @@ class Run:
     def begin_pass(self) -> EpochLedger:
         """The ledger for a pass that starts now: of the next epoch if the current one has been trained on."""
         if self.ledger.touched or self.ledger.complete:
-            epoch = self.plan.epoch + 1
+            epoch, pending = self.plan.epoch + 1, self.ledger.pending
             self._finish()
             self._go_to(epoch)
+            self.ledger.after_pending = pending
         else:
             self._follow_world()
         return self.ledger

@@ -10,6 +10,7 @@ and then asked how many batches it has delivered. Nothing is patched. Two names 
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any
 
 from torch.utils.data import Sampler, get_worker_info
@@ -24,6 +25,7 @@ class Delivery:
     def __init__(self, loader_iterator: Any, sampler: Sampler[int]) -> None:
         # The attributes outlive the iterator, which must be free to die with the loop (and its workers with it).
         self._attributes: dict[str, Any] = vars(loader_iterator)
+        self._iterator = weakref.ref(loader_iterator)
         source = self._attributes["_index_sampler"]
         self.batch_size: int | None = None
         self.drop_last = False
@@ -37,6 +39,11 @@ class Delivery:
     def delivered(self) -> int:
         """Batches the loader has returned to its caller."""
         return int(self._attributes["_num_yielded"])
+
+    @property
+    def open(self) -> bool:
+        """Whether the loader's iterator is still there: a peek's is not."""
+        return self._iterator() is not None
 
     def obstacle(self) -> str | None:
         """Why the order of delivery cannot be told from the order of the plan, if so."""

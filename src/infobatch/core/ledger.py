@@ -54,6 +54,7 @@ class EpochLedger:
         self.table = table
         self.consumed = 0  # samples that update() has accounted for, by the host's count
         self.updates = 0  # the same in batches
+        self.after_pending = False  # whether the pass before was left with a batch fetched and not updated
         self.deliverable = len(part.indices)  # less what drop_last leaves out, once the loader is known
         self.counted_before = 0  # indices of this epoch that a resumed stateful loader counts as its own
         self._weights = plan.by_sample
@@ -222,6 +223,12 @@ class EpochLedger:
         delivered = self._delivered(delivery, size)
         if delivered != self.updates + 1:
             raise DriftError(f"{_what_happened(delivered, self.updates)} {_REMEDY}")
+        if self.after_pending and not self.updates and not delivery.open:
+            raise DriftError(
+                "a second iterator of the loader was made and dropped in the middle of an epoch, so that this batch "
+                "may be the one fetched before. Look at samples through a loader of their own; or, if the epoch was "
+                "left on purpose, say so: call train_data.set_epoch(epoch) before the next one"
+            )
         if count != expected:
             raise ValueError(
                 f"loss must hold one value per sample of the batch: got {count}, but the batch has {expected} samples"
@@ -231,23 +238,32 @@ class EpochLedger:
         """Batches of this pass the loader has delivered."""
         return delivery.delivered - self.counted_before // size
 
+    @property
+    def pending(self) -> bool:
+        """Whether the loader has delivered a batch that was not updated."""
+        delivery = self._delivery
+        if delivery is None or delivery.batch_size is None or self._compiled:
+            return False
+        return self._delivered(delivery, delivery.batch_size) > self.updates
+
     def close(self) -> None:
         """End the pass: book what is open, and raise if the last batches were never updated."""
         self.flush()
-        delivery, self._delivery = self._delivery, None
+        pending, touched, delivery = self.pending, self.touched, self._delivery
+        self._delivery = None
         if strays := int(self._strays):
+            self._strays.zero_()
             raise DriftError(
                 f"{strays} losses of the last epoch were for samples outside its plan: the index named samples that "
                 f"were pruned, so batches came from another epoch or another sampler. {_REMEDY}"
             )
-        if delivery is None or delivery.batch_size is None or not self.touched or self._compiled:
-            return
-        delivered = self._delivered(delivery, delivery.batch_size)
-        if delivered * delivery.batch_size >= self.deliverable > self.consumed:
-            raise DriftError(
-                f"the epoch's {delivered} batches were all delivered, but update() was called for "
-                f"{self.updates}: the last losses are missing. {_REMEDY}"
-            )
+        if pending and touched and delivery is not None and delivery.batch_size is not None:
+            delivered = self._delivered(delivery, delivery.batch_size)
+            if delivered * delivery.batch_size >= self.deliverable:
+                raise DriftError(
+                    f"the epoch's {delivered} batches were all delivered, but update() was called for {self.updates}: "
+                    f"the last losses are missing. {_REMEDY}"
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy cannot share the loader; what it has of the pass is what was booked."""

@@ -30,7 +30,7 @@ TICK_STEPS = 8
 
 @dataclass(frozen=True)
 class Recipe:
-    """How both runs are trained. `ratio` None leaves it to the method."""
+    """How both runs are trained. ``ratio`` None leaves it to the method."""
 
     method: str = "infobatch"
     epochs: int = 16
@@ -109,10 +109,10 @@ class Run:
 
     def warm_up(self) -> None:
         """A few steps of a copy, before any clock runs: the first ones pay for torch's own set-up."""
-        model = copy.deepcopy(self.model)
+        model, size = copy.deepcopy(self.model), self.recipe.batch_size
+        images = self.test_images[:size].contiguous(memory_format=torch.channels_last)
         for _ in range(WARM_UP_STEPS):
-            size = min(self.recipe.batch_size, len(self.test_labels))
-            cross_entropy(model(self.test_images[:size]), self.test_labels[:size]).backward()  # type: ignore[no-untyped-call]
+            cross_entropy(model(images), self.test_labels[:size]).backward()  # type: ignore[no-untyped-call]
 
     def train_epoch(self, epoch: int, watch: Watch) -> None:
         """One pass over the epoch's plan. The clock runs while the plan is made and worked off, not in ``watch``."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import median
 
 _NAMES = {"full": "Full data", "infobatch": "InfoBatch"}
 
@@ -66,10 +65,10 @@ class RunRecord:
         return sum(self.times)
 
     @property
-    def slowest(self) -> float:
-        """The slowest epoch's time per sample, in terms of the median epoch's: near 1 on a machine at rest."""
+    def unevenness(self) -> float:
+        """Time per sample of the slowest epoch ÷ that of the fastest: near 1 on a machine that does nothing else."""
         pace = [seconds / kept for seconds, kept in zip(self.times, self.kept, strict=True)]
-        return max(pace) / median(pace)
+        return max(pace) / min(pace)
 
     def to_json(self) -> str:
         """One line of JSON with everything but the score table.

@@ -1,0 +1,213 @@
+"""The epoch's plan: against the slow twin through the facade, uniformly shuffled, the same everywhere."""
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import reference
+from infobatch import InfoBatch
+from infobatch.core.plan import EpochPlan, generator, shuffled
+from infobatch.core.weights import Weights
+
+
+def scored(scores, **options):
+    """An InfoBatch whose table holds these scores; NaN: this sample was never seen."""
+    train_data = InfoBatch(range(len(scores)), **options)
+    known = [i for i, score in enumerate(scores) if not math.isnan(score)]
+    if known:
+        train_data.update(torch.tensor([scores[i] for i in known]), torch.tensor(known))
+    return train_data
+
+
+def by_sample(plan, size):
+    weights = [0.0] * size
+    for index, weight in zip(plan.indices.tolist(), plan.weights.tolist(), strict=True):
+        assert weights[index] == 0, "a sample is in the plan twice"
+        weights[index] = weight
+    return weights
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(
+    scores=st.lists(st.sampled_from([0.25, 0.5, math.nan]) | st.floats(0, 10, width=32), min_size=1, max_size=25),
+    num_epochs=st.integers(1, 12),
+    epoch=st.integers(1, 14),
+    delta=st.integers(0, 40).map(lambda n: n / 40),
+    ratio=st.integers(0, 99).map(lambda n: n / 100),
+    rescale=st.booleans(),
+    warmup=st.integers(0, 4),
+    annealed=st.booleans(),
+)
+def test_every_epoch_agrees_with_the_reference(scores, num_epochs, epoch, delta, ratio, rescale, warmup, annealed):
+    train_data = scored(
+        scores,
+        num_epochs=num_epochs,
+        ratio=ratio,
+        delta=delta,
+        rescale=rescale,
+        warmup=warmup,
+        anneal=annealed,
+    )
+    train_data.set_epoch(epoch)
+    expected = []
+    if reference.is_pruned(epoch, num_epochs, delta if annealed else 1, warmup):
+        expected = reference.groups(scores, reference.below_mean(ratio), rescale=rescale)
+    assert train_data.plan.epoch == epoch
+    assert train_data.plan.total == len(scores)
+    reference.check(by_sample(train_data.plan, len(scores)), expected)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    history=st.lists(st.lists(st.floats(0, 5, width=32), min_size=12, max_size=12), min_size=2, max_size=6),
+    seed=st.integers(0, 50),
+)
+def test_scores_of_pruned_samples_are_kept_from_epoch_to_epoch(history, seed):
+    """Eq. 4, epoch by epoch: H(z) stays where z was left out, and is the loss where it was trained on."""
+    train_data = InfoBatch(range(12), num_epochs=8, delta=1.0, seed=seed)
+    table = [math.nan] * 12
+    for epoch, losses in enumerate(history):
+        train_data.set_epoch(epoch)
+        expected = reference.groups(table, reference.below_mean(0.5)) if epoch else []
+        reference.check(by_sample(train_data.plan, 12), expected)
+        kept = train_data.plan.indices.tolist()
+        train_data.update(torch.tensor([losses[i] for i in kept]), torch.tensor(kept))
+        table = [losses[i] if i in kept else score for i, score in enumerate(table)]
+        assert train_data.scores.tolist() == table
+
+
+def test_every_order_is_equally_likely():
+    orders = Counter(tuple(shuffled(e, Weights.ones(4), generator(5, e)).indices.tolist()) for e in range(6_000))
+    assert set(orders) == set(itertools.permutations(range(4)))
+    assert 1e-3 < stats.chisquare(list(orders.values())).pvalue < 1 - 1e-3
+
+
+def test_a_plan_is_given_by_seed_epoch_and_scores_alone():
+    scores = np.random.default_rng(0).exponential(size=4099).astype(np.float32).tolist()
+
+    def plan(epoch=2, **options):
+        train_data = scored(scores, num_epochs=8, **options)
+        train_data.set_epoch(epoch)
+        return train_data.plan.indices.tolist()
+
+    state = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002 (that it is left alone)
+    assert plan() == plan()
+    assert plan() != plan(seed=1)
+    assert sorted(plan()) != sorted(plan(epoch=3))
+    torch.manual_seed(99)
+    assert plan() == plan()
+    torch.set_rng_state(state[1])
+    plan()
+    assert np.array_equal(np.random.get_state()[1], state[0])  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), state[1])
+
+
+def test_a_known_plan_stays_the_same_on_every_platform():
+    """Held by value: a change of numpy, of the platform or of the draw itself shows here."""
+    train_data = scored([0.1, 0.2, 0.3, 0.4, 0.5, 5.0, 6.0, 7.0], num_epochs=4)
+    train_data.set_epoch(1)
+    assert train_data.plan.indices.tolist() == [5, 0, 1, 3, 6, 7]
+    assert set(train_data.plan.weights.tolist()) == {1.0, 5 / 3}
+
+
+def test_plans_do_not_depend_on_the_number_of_threads():
+    scores = torch.from_numpy(np.random.default_rng(3).exponential(size=5_592_409)).float()
+    before = torch.get_num_threads()
+    plans = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            train_data = InfoBatch(range(len(scores)), num_epochs=4)
+            train_data.update(scores, torch.arange(len(scores)))
+            train_data.set_epoch(1)
+            plans.append(train_data.plan)
+    finally:
+        torch.set_num_threads(before)
+    one, three = plans
+    assert len(one) < len(scores)
+    assert np.array_equal(one.indices, three.indices)
+    assert np.array_equal(one.weights, three.weights)
+
+
+def test_the_users_default_device_does_not_matter():
+    """As after torch.set_default_device("cuda"), by the one other device every machine has."""
+    losses, index = torch.arange(50.0), torch.arange(50)
+
+    def plan():
+        train_data = InfoBatch(range(50), num_epochs=4)
+        train_data.update(losses, index)
+        train_data.set_epoch(1)
+        return train_data.plan
+
+    plain = plan()
+    with torch.device("meta"):
+        elsewhere = plan()
+    assert elsewhere.indices.tolist() == plain.indices.tolist()
+    assert elsewhere.weights.tolist() == plain.weights.tolist()
+
+
+def test_a_plan_is_frozen():
+    plan = shuffled(0, Weights.ones(5), generator(0, 0))
+    with pytest.raises(FrozenInstanceError):
+        plan.epoch = 1
+    with pytest.raises(ValueError, match="read-only"):
+        plan.indices[0] = 3
+    with pytest.raises(ValueError, match="read-only"):
+        plan.weights[0] = 3
+
+
+def test_a_plan_says_what_it_is():
+    plan = shuffled(7, Weights.dense(np.array([0, 2.0, 0, 2.0])), generator(0, 7))
+    assert isinstance(plan, EpochPlan)
+    assert repr(plan) == "EpochPlan(epoch=7, kept 2 of 4)"
+    assert len(plan) == 2
+    assert plan.weights.tolist() == [2.0, 2.0]
+
+
+def test_indices_are_integers_as_small_as_they_may_be():
+    assert shuffled(0, Weights.ones(5), generator(0, 0)).indices.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    "order", [[3, 1, 1, 0, 2], (3, 1, 1, 0, 2), np.array([3, 1, 1, 0, 2]), torch.tensor([3, 1, 1, 0, 2])]
+)
+def test_the_users_own_order_less_the_samples_left_out(order):
+    weights = Weights.coded(np.array([1, 2, 0, 1], np.uint8), np.array([0, 1.0, 2.0]))
+    plan = shuffled(1, weights, generator(0, 1), order)
+    assert plan.indices.tolist() == [3, 1, 1, 0]
+    assert plan.weights.tolist() == [1, 2, 2, 1]
+    assert plan.total == 5
+
+
+def test_an_order_is_drawn_anew_for_every_epoch():
+    epochs = iter([[0, 1, 2], [2, 1, 0], [1, 1, 1]])
+
+    class Sampler:
+        def __iter__(self):
+            return iter(next(epochs))
+
+    train_data = InfoBatch(range(3), num_epochs=3, method="full", order=Sampler())
+    plans = [train_data.plan.indices.tolist()]
+    for epoch in (1, 2):
+        train_data.set_epoch(epoch)
+        plans.append(train_data.plan.indices.tolist())
+    assert plans == [[0, 1, 2], [2, 1, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("wrong", [[0, 4], [-1, 0]])
+def test_an_order_outside_the_data_is_refused(wrong):
+    with pytest.raises(IndexError, match=r"order gave an index outside 0\.\.3"):
+        shuffled(0, Weights.ones(4), generator(0, 0), wrong)
+
+
+def test_an_order_of_floats_is_refused():
+    with pytest.raises(TypeError, match="order"):
+        shuffled(0, Weights.ones(4), generator(0, 0), [0.5, 1.0])

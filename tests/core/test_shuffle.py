@@ -1,0 +1,79 @@
+"""A uniform shuffle by buckets."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from infobatch.core import shuffle
+from infobatch.core.plan import generator
+from infobatch.core.shuffle import in_random_order
+
+LARGE = shuffle._SMALL + 70_001  # goes through the buckets, with a short last chunk
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 1000, shuffle._SMALL, shuffle._SMALL + 1, LARGE])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_nothing_is_lost_or_doubled(size, dtype):
+    indices = np.arange(5, size + 5, dtype=dtype)
+    shuffled = in_random_order(indices.copy(), generator(0, 1))
+    assert shuffled.dtype == dtype
+    assert np.array_equal(np.sort(shuffled), indices)
+    assert size < 3 or not np.array_equal(shuffled, indices)
+
+
+@pytest.mark.parametrize("small", [100, 0], ids=["at once", "by buckets"])
+def test_every_order_is_equally_likely(monkeypatch, small):
+    monkeypatch.setattr(shuffle, "_SMALL", small)
+    monkeypatch.setattr(shuffle, "_CHUNK", 3)  # the bucket of an entry does not depend on its chunk
+    monkeypatch.setattr(shuffle, "_BUCKETS", 4)
+    rng = generator(2, 1)
+    orders = Counter(tuple(in_random_order(np.arange(4), rng).tolist()) for _ in range(6_000))
+    assert set(orders) == set(itertools.permutations(range(4)))
+    assert 1e-3 < stats.chisquare(list(orders.values())).pvalue < 1 - 1e-3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_entries_of_large_arrays_go_anywhere_alike(seed):
+    """From every 32nd part of the array to every 32nd part, equally many."""
+    shuffled = in_random_order(np.arange(LARGE), generator(seed, 1))
+    part = np.arange(LARGE) * 32 // LARGE
+    counts = np.histogram2d(part, part[shuffled], bins=32)[0]
+    assert 1e-3 < stats.chi2_contingency(counts).pvalue < 1 - 1e-3
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_neighbours_are_parted(size):
+    """The distance in the result of two entries that were neighbours is that of two independent places."""
+    place = np.argsort(in_random_order(np.arange(size), generator(1, 1)))
+    correlation = np.corrcoef(place[:-1], place[1:])[0, 1]
+    assert abs(correlation) < 4 / np.sqrt(size)
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_the_order_is_given_by_the_generator_alone(size):
+    before = torch.get_rng_state()
+    one = in_random_order(np.arange(size), generator(4, 2))
+    torch.rand(3)
+    two = in_random_order(np.arange(size), generator(4, 2))
+    other = in_random_order(np.arange(size), generator(4, 3))
+    torch.set_rng_state(before)
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+def test_torchs_global_generator_is_left_alone():
+    before = torch.get_rng_state()
+    in_random_order(np.arange(1000), generator(0, 0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_the_users_default_device_does_not_matter(size):
+    """As after torch.set_default_device("cuda"), by the one other device every machine has."""
+    plain = in_random_order(np.arange(size), generator(4, 2))
+    with torch.device("meta"):
+        assert np.array_equal(in_random_order(np.arange(size), generator(4, 2)), plain)

@@ -1,0 +1,43 @@
+"""What training cost and saved, in samples."""
+
+from infobatch.core.stats import EpochStats, Stats
+
+EPOCHS = (EpochStats(0, 1000, 1000, 1000), EpochStats(1, 1000, 700, 700), EpochStats(2, 1000, 640, 320))
+
+
+def stats(epochs=EPOCHS, rejected=0):
+    return Stats(epochs, num_epochs=4, size=1000, expected_saving=0.25, rejected=rejected, seconds=0.0125)
+
+
+def test_counts():
+    s = stats()
+    assert [e.saved for e in s.epochs] == [0, 300, 360]
+    assert (s.seen, s.saved, s.full) == (2020, 660, 4000)
+    assert s.saving == 660 / 4000
+
+
+def test_before_training():
+    s = stats(epochs=())
+    assert (s.seen, s.saved, s.saving) == (0, 0, 0.0)
+    assert "expected in all: 25.0%" in str(s)
+
+
+def test_text():
+    assert str(stats()).splitlines() == [
+        "epoch         seen        saved    kept",
+        "    0        1,000            0  100.0%",
+        "    1          700          300   70.0%",
+        "    2          320          360   64.0%",
+        "  all        2,020          660",
+        "saved 16.5% of full training (4 epochs of 1,000 samples); expected in all: 25.0%",
+        "time spent in infobatch itself: 0.013 s",
+    ]
+
+
+def test_rejected_losses_are_named_when_there_are_any():
+    assert "NaN" not in str(stats())
+    assert str(stats(rejected=1234)).endswith("losses that were NaN or infinite, and not booked: 1,234")
+
+
+def test_an_empty_epoch_divides_by_nothing():
+    assert "0.0%" in str(stats(epochs=(EpochStats(1, 0, 0, 0),)))

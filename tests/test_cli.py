@@ -1,0 +1,124 @@
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+import infobatch
+from infobatch.cli import build, remarks
+from infobatch.report import Pair, RunRecord
+
+SMALL = ["--samples", "300", "--epochs", "3"]
+BLOCKED = """
+import sys
+sys.modules["{name}"] = None  # from now on, importing it raises ModuleNotFoundError
+from infobatch.cli import main
+sys.argv = ["infobatch", "demo"]
+main()
+"""
+
+
+def call(*arguments):
+    return CliRunner().invoke(build(), [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def python(*arguments, cwd):
+    environment = os.environ | {"COLUMNS": "100", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_the_demo_runs_as_a_command_and_leaves_a_picture(tmp_path):
+    done = python("-c", "from infobatch.cli import main; main()", "demo", *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    # Not a terminal: one plain line per run and epoch, no control characters.
+    assert sum("samples (" in line for line in lines) == 6
+    assert "\x1b" not in done.stdout
+    assert "Full data and InfoBatch (seed 0)" in done.stdout
+    for label in ("Test accuracy, %", "Samples trained on", "Training time, s", "Samples saved, %", "Realised ÷ ideal"):
+        assert label in done.stdout
+    assert "One seed is a demonstration, not a result" in done.stdout
+    assert "Picture: infobatch-demo.png" in done.stdout
+    picture = (tmp_path / "infobatch-demo.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(picture) > 20_000
+    assert [path.name for path in tmp_path.iterdir()] == ["infobatch-demo.png"]
+
+
+def test_several_seeds_are_paired_and_their_records_appended(tmp_path):
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"method": "earlier"}\n')
+    options = ("--seed", 5, "--seeds", 2, "--json", records, "--out", tmp_path / "picture.svg")
+    done = call("demo", *SMALL, "--method", "random", "--ratio", "0.4", *options)
+    assert done.exit_code == 0, done.output
+    assert "Full data and random (2 paired seeds, mean ± sd)" in done.output
+    assert "paired difference" in done.output
+    assert "One seed" not in done.output
+    first, *runs = [json.loads(line) for line in records.read_text().splitlines()]
+    assert first == {"method": "earlier"}
+    assert [(run["method"], run["seed"]) for run in runs] == [("full", 5), ("random", 5), ("full", 6), ("random", 6)]
+    for run in runs:
+        assert 0 <= run["accuracy"] <= 1
+        assert run["samples"] == sum(run["kept"])
+        assert run["seconds"] > 0
+        assert run["saving"] == pytest.approx(1 - run["samples"] / 900)
+        assert run["cpus"] == os.cpu_count()
+        assert run["torch"].startswith("2.")
+    assert runs[1]["kept"][1] == 180
+    assert (tmp_path / "picture.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--epochs", "0"], "--epochs"),
+        (["--epochs", "many"], "--epochs"),
+        (["--samples", "10001"], "--samples"),
+        (["--seeds", "0"], "--seeds"),
+        (["--method", "inforbatch"], "there is no 'inforbatch'; did you mean 'infobatch'?"),
+        (["--method", "full"], "it is what the others are compared with"),
+        (["--ratio", "1.5"], "ratio"),
+        (["--ratio", "nan"], "ratio"),
+        (["--out", "picture.gif"], "picture.gif must end in one of .png, .pdf, .svg"),
+        (["--out", "nowhere/picture.png"], "the folder nowhere does not exist; create it first"),
+        (["--json", "."], ". is a folder; name a file"),
+        (["--json", "nowhere/r.jsonl"], "the folder nowhere does not exist"),
+    ],
+)
+def test_a_bad_option_is_named_before_anything_is_trained(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    done = call("demo", *options)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert "epoch 1/" not in done.output
+    assert "Traceback" not in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_and_version():
+    assert call("--version").output == f"infobatch {infobatch.__version__}\n"
+    assert "demo" in call("--help").output
+    assert "--seeds" in call("demo", "--help").output
+
+
+def test_times_of_a_busy_machine_are_not_to_be_trusted():
+    def said(*times):
+        run = RunRecord("full", 0, 10, (10, 10), (0.9, 0.8), times, 0.5, 0.0, "2.13.0", 2)
+        return "\n".join(remarks([Pair(run, replace(run, method="infobatch"))]))
+
+    assert "busy" not in said(1.0, 1.2)
+    assert "the slowest epoch of a run took 2.5 times as long as the fastest" in said(1.0, 2.5)
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich", "matplotlib"])
+def test_without_the_extra_the_command_says_what_to_install(tmp_path, missing):
+    done = python("-c", BLOCKED.format(name=missing), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (f'infobatch: the command needs {missing}, which is missing: pip install "infobatch[lab]"\n')

@@ -1,0 +1,104 @@
+"""``import infobatch`` loads torch and numpy and nothing else, and the rooms face one way only."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import infobatch
+
+ROOT = Path(infobatch.__file__).parent
+TORCH_ALONE = "import numpy, torch"
+
+
+def modules_after(code: str) -> set[str]:
+    """The modules loaded by ``code`` in a fresh interpreter."""
+    code += "\nimport sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_import_loads_torch_and_numpy_and_nothing_else() -> None:
+    added = modules_after(f"{TORCH_ALONE}; import infobatch") - modules_after(TORCH_ALONE)
+    packages = {name.partition(".")[0] for name in added} - sys.stdlib_module_names
+    assert packages - {"numpy", "torch"} == {"infobatch"}
+    rooms = {name.split(".")[1] for name in added if name.startswith("infobatch.")}
+    assert "dataset" in rooms
+    assert not rooms & {"lab", "report", "cli", "integrations", "static"}
+
+
+# -- which way the rooms face ---------------------------------------------------------------------------------------
+
+# What each room may import: other rooms of ours, and packages beyond the standard library.
+CORE = {"numpy", "torch", "core"}
+FACADE = CORE | {"methods", "scoring", "distributed", "schedule", "checks", "samples", "run", "checkpoint"}
+FACES: dict[str, set[str]] = {
+    "core": CORE,
+    "methods": CORE | {"methods"},
+    "scoring": {"torch", "scoring"},
+    "static": {"numpy", "torch", "sklearn", "static"},
+    "distributed": CORE | {"distributed"},
+    "schedule": CORE,
+    "checks": {"numpy", "torch"},
+    "samples": set(),
+    "checkpoint": {"torch"},
+    "run": CORE | {"distributed", "methods"},
+    "dataset": FACADE,
+    "__init__": FACADE | {"dataset"},
+    "report": {"numpy", "matplotlib", "rich", "report"},
+    "lab": FACADE | {"dataset", "infobatch", "integrations", "lab", "report"},
+    "cli": {"infobatch", "lab", "report", "typer", "rich"},
+}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every import of a file, wherever it stands, as a room of ours or a top-level package."""
+    package = ["infobatch", *path.relative_to(ROOT).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = [*package[: len(package) - node.level + 1]] if node.level else []
+            base += node.module.split(".") if node.module else []
+            names = [".".join([*base, alias.name]) for alias in node.names]
+        else:
+            continue
+        for name in names:
+            first, *rest = name.split(".")
+            if first == "infobatch" and rest and (rest[0] in FACES or rest[0] == "integrations"):
+                yield rest[0]
+            elif first not in sys.stdlib_module_names:
+                yield first
+
+
+SOURCES = sorted(ROOT.rglob("*.py"))
+
+
+def test_every_source_file_belongs_to_a_room() -> None:
+    assert {room_of(path) for path in SOURCES} - {"integrations"} <= set(FACES)
+    assert {"core", "methods", "distributed", "dataset", "schedule"} <= {room_of(path) for path in SOURCES}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if room_of(path) in FACES], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_a_room_imports_only_what_it_faces(path: Path) -> None:
+    wrong = set(imports(path)) - FACES[room_of(path)]
+    assert not wrong, f"{path.relative_to(ROOT)} must not import {sorted(wrong)}"
+
+
+def test_the_check_sees_a_wrong_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    (tmp_path / "core").mkdir()
+    bad = tmp_path / "core" / "bad.py"
+    bad.write_text("from ..dataset import InfoBatch\nfrom .. import methods\nimport scipy.stats\nfrom . import plan\n")
+    assert set(imports(bad)) == {"dataset", "methods", "scipy", "core"}
