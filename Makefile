@@ -14,10 +14,8 @@ ARGS ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Passive: torch's threads sleep while they wait for each other. Spinning, they take the cores from themselves as soon
-# as the machine has anything else to do.
 demo: $(VENV)/.ready ## train with full data and with InfoBatch, compare (ARGS="--epochs 8 ...")
-	OMP_WAIT_POLICY=passive $(BIN)/infobatch demo $(ARGS)
+	$(BIN)/infobatch demo $(ARGS)
 
 test: $(VENV)/.ready ## run the tests and the examples in docstrings (ARGS="-k plan")
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)

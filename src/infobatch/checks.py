@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sized
+from numbers import Integral
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import IterableDataset
+
+from .core.numbers import is_real
 
 
 def check_dataset(dataset: Any) -> None:
@@ -24,7 +26,7 @@ def check_dataset(dataset: Any) -> None:
 
 def check_whole(name: str, value: Any, least: int, meaning: str) -> None:
     """A whole number, not below ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be a whole number ({meaning}), got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least} ({meaning}), got {value}")
@@ -32,7 +34,7 @@ def check_whole(name: str, value: Any, least: int, meaning: str) -> None:
 
 def check_share(name: str, value: Any, meaning: str) -> None:
     """A number in [0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0 <= value <= 1:
+    if not is_real(value) or not 0 <= value <= 1:
         raise ValueError(f"{name} must lie in [0, 1] ({meaning}), got {value!r}")
 
 
@@ -56,7 +58,7 @@ def check_loss(name: str, loss: torch.Tensor, like: torch.Tensor | None = None) 
 
 def checked_index(given: Any, loss: torch.Tensor, size: int) -> torch.Tensor:
     """One valid integer per loss value; range errors on an accelerator are left to the device."""
-    index: torch.Tensor = torch.as_tensor(given)
+    index: torch.Tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(given, device="cpu")
     if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
         raise TypeError(
             f"index must hold whole numbers, got {index.dtype}: floats cannot name large indices exactly; "
@@ -66,7 +68,9 @@ def checked_index(given: Any, loss: torch.Tensor, size: int) -> torch.Tensor:
         raise ValueError(
             f"index must name one sample per loss value: got shape {tuple(index.shape)} for {loss.shape[0]} losses"
         )
-    if index.device.type == "cpu" and len(index) and not (int(index.min()) >= 0 and int(index.max()) < size):
+    if loss.shape[0] == 0:
+        raise ValueError("loss must hold at least one value, one per sample; got 0")
+    if index.device.type == "cpu" and not (int(index.min()) >= 0 and int(index.max()) < size):
         wrong = index[(index < 0) | (index >= size)][0]
         raise IndexError(f"index {int(wrong)} is outside the dataset of {size} samples (0..{size - 1})")
     return index

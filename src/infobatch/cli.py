@@ -40,7 +40,7 @@ def build() -> "Typer":
     from .report.progress import shown
     from .report.table import comparison
 
-    app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+    app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
     def version(wanted: bool) -> None:
         if wanted:

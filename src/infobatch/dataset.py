@@ -141,8 +141,9 @@ class InfoBatch(Dataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """All of it for a copy; for a loader's spawned worker only what fetching needs."""
-        if get_spawning_popen() is not None:
+        if get_spawning_popen() is not None and called_by_loader():
             return {"dataset": self.dataset, "index_key": self.index_key}
+        self._run.ledger.flush()
         return vars(self).copy()
 
     def __repr__(self) -> str:
@@ -174,10 +175,15 @@ class InfoBatch(Dataset[Any]):
         return self._run.position
 
     @property
+    def batches_done(self) -> int:
+        """Batches of the current epoch that ``update`` was called for, on this rank."""
+        return self._run.ledger.done[1]
+
+    @property
     def progress(self) -> float:
         """How much of training is done, in [0, 1], counted in epochs."""
         done, total = self.position
-        return min((self.epoch + done / total) / self.num_epochs, 1.0)
+        return min((self.epoch + done / max(total, 1)) / self.num_epochs, 1.0)
 
     def set_epoch(self, epoch: int) -> None:
         """Make epoch ``epoch``'s plan the current one; from then on ``len(sampler)`` is true.
@@ -185,8 +191,7 @@ class InfoBatch(Dataset[Any]):
         For the current epoch it does nothing as long as the epoch has not been trained on, or was just resumed;
         afterwards it starts the epoch anew. With several ranks all of them must call it.
         """
-        check_whole("epoch", epoch, 0, "epochs are counted from 0")
-        self._run.set_epoch(int(epoch))
+        self._run.set_epoch(epoch)
 
     # -- the step ------------------------------------------------------------------------------------------------
 

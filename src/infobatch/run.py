@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .checks import check_whole
 from .core.ledger import EpochLedger
 from .core.method import Epoch, Method
 from .core.plan import EpochPlan, generator, shuffled
@@ -70,19 +71,17 @@ class Run:
 
     def set_epoch(self, epoch: int) -> None:
         """Make the plan of ``epoch`` current, unless it is and has not been trained on yet."""
+        check_whole("epoch", epoch, 0, "epochs are counted from 0")
+        epoch = int(epoch)
         if epoch != self.plan.epoch or self.ledger.touched:
-            self._finish()
-            self._go_to(epoch)
+            self._move_to(epoch, on_purpose=True)
         else:
             self._follow_world()
 
     def begin_pass(self) -> EpochLedger:
         """The ledger for a pass that starts now: of the next epoch if the current one has been trained on."""
         if self.ledger.touched or self.ledger.complete:
-            epoch, pending = self.plan.epoch + 1, self.ledger.pending
-            self._finish()
-            self._go_to(epoch)
-            self.ledger.after_pending = pending
+            self._move_to(self.plan.epoch + 1, on_purpose=False)
         else:
             self._follow_world()
         return self.ledger
@@ -90,10 +89,19 @@ class Run:
     @property
     def position(self) -> tuple[int, int]:
         """(samples done, samples in all) of the current epoch, over all ranks."""
-        part = self.ledger.part
-        done = part.start + self.ledger.done * part.world
-        total = part.start + self.ledger.deliverable * part.world
-        return min(done, len(self.plan)), min(total, len(self.plan))
+        part, (done, _) = self.ledger.part, self.ledger.done
+        total = self.ledger.watch.deliverable
+        return (
+            min(part.start + done * part.world, len(self.plan)),
+            min(part.start + total * part.world, len(self.plan)),
+        )
+
+    def _move_to(self, epoch: int, on_purpose: bool) -> None:
+        """Close the current epoch and open another."""
+        before = self.ledger.watch
+        self._finish()
+        self._go_to(epoch)
+        self.ledger.watch.follow(before, on_purpose)
 
     def _finish(self) -> None:
         """Close the current epoch's books."""

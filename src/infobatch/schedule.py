@@ -19,6 +19,8 @@ class Trained(Protocol):
     def epoch(self) -> int: ...
     @property
     def position(self) -> tuple[int, int]: ...
+    @property
+    def batches_done(self) -> int: ...
 
 
 def paced(scheduler: LRScheduler, train_data: Trained, steps_per_epoch: int | None = None) -> PacedScheduler:
@@ -51,8 +53,11 @@ class PacedScheduler(LRScheduler):
         self.steps = 0  # how many steps the inner scheduler has made
         self.steps_per_epoch = steps_per_epoch
         self._train_data = train_data
-        self._group: int | None = None  # samples per optimiser step, learned in the first epoch
-        self._first: tuple[int, int] | None = None  # (samples done, samples in all) at the first epoch's last step
+        # Learned in the first epoch: samples and batches per optimiser step, and at its last step so far the samples
+        # done, samples in all and batches done.
+        self._group: int | None = None
+        self._batches: int | None = None
+        self._first: tuple[int, int, int] | None = None
         self._optimizer_stepped = False
         optimizer: Optimizer = scheduler.optimizer
         optimizer.register_step_post_hook(self._note_optimizer_step)
@@ -61,34 +66,41 @@ class PacedScheduler(LRScheduler):
         """Advance to where training stands; nothing happens if the optimiser made no step since the last call."""
         if epoch is not None:
             raise ValueError("step() of a paced schedule takes no epoch: it follows train_data")
+        at_start = self._train_data.epoch == 0 and self._train_data.position[0] > 0
+        if at_start:
+            self._learn()
         if not self._optimizer_stepped:
             return
         self._optimizer_stepped = False
-        target = self._target()
+        target = self._first_target() if at_start and self.steps_per_epoch is None else self._target()
         while self.steps < target:
             self.steps += 1
             self.scheduler.step()
 
-    def _target(self) -> int:
-        epoch = self._train_data.epoch
-        done, total = self._train_data.position
-        if epoch == 0 and done:
-            self._learn(done, total)
-            assert self._group is not None
-            return -(-done // self._group)
-        full = self._full_steps()
-        whole, rest = divmod(self._first[1], self._group) if self._first and self._group else (0, 0)
-        if rest and full == whole:  # the short last group of an epoch is not stepped: count the whole ones only
-            assert self._group is not None
-            done, total = done // self._group, max(total // self._group, 1)
-        return full * epoch + full * done // total
+    def _first_target(self) -> int:
+        """Where the schedule stands in the first epoch: one step per group."""
+        assert self._group is not None
+        return -(-self._train_data.position[0] // self._group)
 
-    def _learn(self, done: int, total: int) -> None:
-        """Samples per step: the smallest distance between two steps, the short last one aside."""
-        gap = done - (self._first[0] if self._first else 0)
-        if gap > 0 and (self._group is None or done < total):
-            self._group = min(gap, self._group or gap)
-        self._first = done, total
+    def _target(self) -> int:
+        full = self._full_steps()
+        done, total = self._train_data.position
+        if self._group is not None and self._first is not None and self._batches != 1:
+            whole, rest = divmod(self._first[1], self._group)
+            if rest and full == whole:  # the short last group of an epoch is not stepped: count the whole ones only
+                done, total = done // self._group, total // self._group
+        return full * self._train_data.epoch + full * done // max(total, 1)
+
+    def _learn(self) -> None:
+        """Samples and batches per step: the smallest distance between two steps, the short last one aside."""
+        done, total = self._train_data.position
+        batches = self._train_data.batches_done
+        done_before, _, batches_before = self._first or (0, 0, 0)
+        if done > done_before:
+            if self._group is None or done < total:
+                self._group = min(done - done_before, self._group or total)
+            self._batches = min(batches - batches_before, self._batches or batches)
+        self._first = done, total, batches
 
     def _full_steps(self) -> int:
         if self.steps_per_epoch is not None:
@@ -98,9 +110,10 @@ class PacedScheduler(LRScheduler):
                 "the steps of a full epoch are not known, because this schedule did not see the first epoch: "
                 "pass steps_per_epoch to paced(), or load the state_dict() the schedule had when training stopped"
             )
-        done, total = self._first
-        left = total - done  # a short last group that was not stepped, or more if the epoch was left early
-        return -(-done // self._group) if left < self._group else -(-total // self._group)
+        done, total, _ = self._first
+        if self._batches != 1 and 0 < total - done < self._group:
+            return done // self._group  # a short last group of several batches is dropped
+        return -(-total // self._group)
 
     def _note_optimizer_step(self, *_: Any) -> None:
         self._optimizer_stepped = True
@@ -108,12 +121,16 @@ class PacedScheduler(LRScheduler):
     def get_last_lr(self) -> list[Any]:
         return self.scheduler.get_last_lr()
 
+    def get_lr(self) -> list[Any]:
+        return self.scheduler.get_lr()
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "scheduler": self.scheduler.state_dict(),
             "steps": self.steps,
             "steps_per_epoch": self.steps_per_epoch,
             "group": self._group,
+            "batches": self._batches,
             "first": self._first,
         }
 
@@ -122,6 +139,7 @@ class PacedScheduler(LRScheduler):
         self.steps = state_dict["steps"]
         self.steps_per_epoch = state_dict["steps_per_epoch"]
         self._group = state_dict["group"]
+        self._batches = state_dict["batches"]
         self._first = state_dict["first"]
 
     def __getattr__(self, name: str) -> Any:

@@ -25,13 +25,21 @@ PATIENCE = 240  # seconds; the machine may be busy, and nothing here is about ti
 
 _context = multiprocessing.get_context("forkserver")
 # torch._dynamo is what the first optimiser of a process would load.
-_context.set_forkserver_preload(["torch._dynamo", "torch.distributed.fsdp", "torchdata.stateful_dataloader", "infobatch"])
+_context.set_forkserver_preload(
+    ["torch._dynamo", "torch.distributed.fsdp", "torchdata.stateful_dataloader", "infobatch"]
+)
 
 
 def environment() -> dict[str, str]:
     """This process's environment, with the packages of the tree in sight and one thread per process."""
     paths = [str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "OMP_NUM_THREADS": "1",
+        # torch 2.13 shares one store between restarts, where new ranks read the addresses of dead ones and fail.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
 
 
 def torchrun(

@@ -148,9 +148,7 @@ def not_finite(folder: Path) -> None:
 def default_back_end(folder: Path) -> None:
     """``init_process_group()`` without a back end, as many scripts have it."""
     dist.destroy_process_group()
-    dist.init_process_group(
-        init_method=f"file://{folder}/again", rank=int(dist_rank(folder)), world_size=2
-    )
+    dist.init_process_group(init_method=f"file://{folder}/again", rank=int(dist_rank(folder)), world_size=2)
     train_data = InfoBatch(numbers(11), 2)
     for (x,) in DataLoader(train_data, batch_size=2, sampler=train_data.sampler):
         train_data.update(x)
@@ -201,7 +199,9 @@ def dcp_save(folder: Path, options: dict[str, Any]) -> None:
     for epoch in _steps(train_data, model, optimizer):
         here += epoch == 1
         if epoch == 1 and here == 2:
-            dcp.save({"model": _bare(model).state_dict(), "train_data": train_data}, checkpoint_id=folder / "checkpoint")
+            dcp.save(
+                {"model": _bare(model).state_dict(), "train_data": train_data}, checkpoint_id=folder / "checkpoint"
+            )
     note(folder, _end(train_data, model))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from distributed import training
 from distributed.launch import forked, torchrun
-from distributed.training import Case, delivered, train, traces
+from distributed.training import Case, delivered, traces, train
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])

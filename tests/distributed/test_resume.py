@@ -74,7 +74,7 @@ def test_on_another_number_of_ranks_every_remaining_sample_comes_once(
     done = delivered(first, 1)
     rest = delivered(second, 1)
     left = len(plan) - len(done)
-    assert 0 < left
+    assert left > 0
     assert done + rest[:left] == plan
     assert rest[left:] == plan[len(done) : len(done) + 1] * (-left % after)
     for epoch in (2, 3):

@@ -173,7 +173,9 @@ def delivered(ranks: list[dict[str, Any]], epoch: int) -> list[int]:
 def differences(a: Any, b: Any, where: str = "") -> list[str]:
     """Where two results differ, to the last bit; NaN equals NaN."""
     if isinstance(a, dict):
-        return [f"{where}: keys"] * (a.keys() != b.keys()) + [d for k in a for d in differences(a[k], b.get(k), f"{where}/{k}")]
+        return [f"{where}: keys"] * (a.keys() != b.keys()) + [
+            d for k in a for d in differences(a[k], b.get(k), f"{where}/{k}")
+        ]
     if isinstance(a, torch.Tensor):
         same = a.dtype == b.dtype and a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()
         return [] if same else [f"{where}: {(a != b).sum()} of {a.numel()} values"]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .draw import ALWAYS, fixed_size, group_sizes
 from .method import Epoch, Method
+from .numbers import is_real
 from .weights import MAX_LEVELS, Weights
 
 MAX_SHARE = 0.75  # with a target saving no group loses more than this, so that no weight exceeds 4
@@ -31,12 +34,12 @@ class GroupedMethod(Method):
     def __init__(
         self, *, saving: float | None = None, rescale: bool | None = None, strata: ArrayLike | None = None
     ) -> None:
-        if saving is not None and not 0 < saving < 1:
+        if saving is not None and (not is_real(saving) or not 0 < saving < 1):
             raise ValueError(
-                f"saving must lie in (0, 1), the share of full training to leave out, got {saving}: "
+                f"saving must lie in (0, 1), the share of full training to leave out, got {saving!r}: "
                 "use saving=0.4 for 40 %, or leave it out and set ratio"
             )
-        self.saving = saving
+        self.saving = None if saving is None else float(saving)
         self.rescale = self.info.unbiased if rescale is None else bool(rescale)
         self.strata = None if strata is None else _numbered(strata)
 
@@ -75,13 +78,13 @@ class GroupedMethod(Method):
             cells += width
         size = group_sizes(cell, cells)
         shares = np.asarray(self.shares)
+        target = None
         if self.saving is not None:
             left_to_save = self.saving * epoch.num_epochs * len(scores) - epoch.pruned_before
             target = left_to_save / len(range(epoch.index, epoch.pruning.stop))
             shares = _shares_for(target, shares, size[1:].reshape(-1, width).sum(axis=0))
-        share = np.concatenate(([0.0], np.tile(shares, cells // width)))
-        prune = np.floor(share * size + 1e-9).astype(np.int64)
-        return fixed_size(cell, np.clip(prune, 0, np.maximum(size - 1, 0)), rng, self.rescale)
+        prune = _counts(np.concatenate(([0.0], np.tile(shares, cells // width))), size, target)
+        return fixed_size(cell, prune, rng, self.rescale)
 
     def options(self) -> dict[str, object]:
         labels = None if self.strata is None else zlib.crc32(self.strata.tobytes())
@@ -112,6 +115,22 @@ def _numbered(labels: ArrayLike) -> NDArray[np.int32]:
     if labels.ndim != 1:
         raise ValueError(f"strata must be one label per sample, a flat array, got shape {labels.shape}")
     return np.unique(labels, return_inverse=True)[1].astype(np.int32)
+
+
+def _counts(share: NDArray[np.float64], size: NDArray[np.int64], target: float | None) -> NDArray[np.int64]:
+    """How many of each cell to prune: ⌊share · size⌋, and never all of them.
+
+    With a target the cells that lost most by rounding down give one more each, as far as the target is missed.
+    """
+    exact = [Fraction(repr(s)) * n for s, n in zip(share.tolist(), size.tolist(), strict=True)]
+    prune = np.minimum([math.floor(e) for e in exact], np.maximum(size - 1, 0)).astype(np.int64)
+    missing = 0 if target is None else round(min(target, float(sum(exact)))) - int(prune.sum())
+    if missing > 0:
+        remainder = np.array([float(e) for e in exact]) - prune
+        remainder[(share == 0) | (prune >= size - 1)] = -1
+        first = np.argsort(-remainder, kind="stable")[:missing]
+        prune[first[remainder[first] > 0]] += 1
+    return prune
 
 
 def _shares_for(target: float, shares: NDArray[np.float64], size: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ class EpochPlan:
     indices: NDArray[np.integer]
     by_sample: Weights
     total: int  # how many samples the epoch would have had without pruning
+    repeats: bool = False  # whether a sample may occur more than once (in an order of the user's own)
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -50,7 +52,7 @@ def shuffled(epoch: int, weights: Weights, rng: np.random.Generator, order: Iter
         indices = in_random_order(weights.kept(), rng)
         total = weights.size
     else:
-        wanted = np.fromiter(order, dtype=np.int64)
+        wanted = _as_indices(order)
         if len(wanted) and not (wanted.min() >= 0 and wanted.max() < weights.size):
             raise IndexError(
                 f"order gave an index outside 0..{weights.size - 1}: it must yield indices of the wrapped dataset"
@@ -58,4 +60,17 @@ def shuffled(epoch: int, weights: Weights, rng: np.random.Generator, order: Iter
         indices = wanted[weights.of(wanted) > 0]
         total = len(wanted)
     indices.setflags(write=False)
-    return EpochPlan(epoch, indices, weights, total)
+    return EpochPlan(epoch, indices, weights, total, repeats=order is not None)
+
+
+def _as_indices(order: Iterable[int]) -> NDArray[np.int64]:
+    """The user's order as an array, drawn anew."""
+    if isinstance(order, Iterator):
+        raise TypeError(
+            f"order must be something that can be iterated more than once, an epoch each time, got the "
+            f"{type(order).__name__} {order!r}: give a sampler or a list"
+        )
+    try:
+        return np.fromiter((operator.index(i) for i in order), dtype=np.int64)
+    except TypeError as error:
+        raise TypeError(f"order must yield whole numbers, indices of the wrapped dataset: {error}") from error

@@ -61,23 +61,16 @@ class PlanIterator(itertools.chain[int]):
         return indices
 
     def state_dict(self) -> dict[str, int]:
-        """The place in the epoch: in the global plan, and in indices handed out on this rank."""
-        ledger, handed_out = self.ledger, self.ledger.handed_out
-        return {
-            "epoch": ledger.plan.epoch,
-            "position": ledger.part.start + handed_out * ledger.part.world,
-            "handed_out": ledger.counted_before + handed_out,
-        }
+        """The place in the epoch."""
+        return self.ledger.place()
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Check that the loader resumes where train_data does; from here on the loader counts what it had before."""
-        ledger = self.ledger
-        here = (ledger.plan.epoch, ledger.part.start)
-        there = (state_dict["epoch"], state_dict["position"])
-        if here != there:
+        here, there = self.ledger.place(), state_dict
+        if (here["epoch"], here["position"]) != (there["epoch"], there["position"]):
             raise RuntimeError(
-                f"the loader's state is from epoch {there[0]}, sample {there[1]}, but train_data stands at epoch "
-                f"{here[0]}, sample {here[1]}: call train_data.load_state_dict() with the state of the same step "
-                "before iterating the loader (and leave snapshot_every_n_steps at 1)"
+                f"the loader's state is from epoch {there['epoch']}, sample {there['position']}, but train_data stands "
+                f"at epoch {here['epoch']}, sample {here['position']}: call train_data.load_state_dict() with the "
+                "state of the same step before iterating the loader (and leave snapshot_every_n_steps at 1)"
             )
-        ledger.counted_before = state_dict["handed_out"]
+        self.ledger.watch.counted_before = there["handed_out"]

@@ -18,8 +18,8 @@ class ScoreTable:
     """
 
     def __init__(self, size: int, momentum: float = 1.0) -> None:
-        self.values = torch.full((size,), torch.nan, dtype=torch.float32)
-        self.rejected = torch.zeros((), dtype=torch.int64)
+        self.values = torch.full((size,), torch.nan, dtype=torch.float32, device="cpu")
+        self.rejected = torch.zeros((), dtype=torch.int64, device="cpu")
         self.momentum = momentum
         self._warned = False
 
@@ -42,6 +42,17 @@ class ScoreTable:
             score = torch.where(torch.isnan(old), score, averaged)
         self.values.index_copy_(0, index, torch.where(finite, score, old))
         self.rejected += (~finite).sum()
+
+    def write_repeats(self, index: torch.Tensor, score: torch.Tensor) -> None:
+        """Book scores one after the other where an index may occur more than once."""
+        order = torch.argsort(index, stable=True)
+        _, counts = torch.unique_consecutive(index[order], return_counts=True)
+        starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+        occurrence = torch.empty_like(order)
+        occurrence[order] = torch.arange(len(order), device=order.device) - starts
+        for number in range(int(counts.max()) if len(counts) else 0):
+            chosen = occurrence == number
+            self.write(index[chosen], score[chosen])
 
     def numpy(self) -> NDArray[np.float32]:
         """The table in host memory, without a copy where it lives there already."""

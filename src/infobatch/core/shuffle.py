@@ -2,7 +2,8 @@
 
 Fisher-Yates jumps through the whole array: at millions of entries each jump waits for memory. Here every entry first
 goes to one of 256 buckets at random, by sequential passes; each bucket, small enough for the cache, is then permuted by
-itself. Independent buckets and uniform orders within them make every permutation equally likely.
+itself. Independent buckets and uniform orders within them make every permutation equally likely (to the 32 bits of the
+random numbers that torch's own permutations use).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _Permutation:
     """Small uniform permutations, by torch's generator, which makes them twice as fast as numpy's."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self._generator = torch.Generator().manual_seed(int(rng.integers(1 << 63)))
+        self._generator = torch.Generator(device="cpu").manual_seed(int(rng.integers(1 << 63)))
 
     def __call__(self, size: int) -> NDArray[np.int64]:
-        return torch.randperm(size, generator=self._generator).numpy()
+        return torch.randperm(size, generator=self._generator, device="cpu").numpy()

@@ -62,6 +62,7 @@ def plan_state(plan: EpochPlan, many_weights: bool) -> dict[str, Any]:
         "epoch": plan.epoch,
         "kept": len(plan),
         "uniform": weights.uniform,
+        "repeats": plan.repeats,
         "indices": torch.from_numpy(indices),
     }
     if many_weights or weights.values is not None:
@@ -85,7 +86,7 @@ def plan_from_state(state: dict[str, Any], size: int) -> EpochPlan:
         weights = Weights.dense(state["values"].numpy().copy())
     else:
         weights = Weights.coded(state["codes"].numpy().copy(), state["levels"].numpy().copy())
-    return EpochPlan(state["epoch"], indices, weights, total)
+    return EpochPlan(state["epoch"], indices, weights, total, state["repeats"])
 
 
 def checksum(*tensors: torch.Tensor) -> int:

@@ -18,7 +18,7 @@ def exact_mean(scores: NDArray[np.float32]) -> float:
     change their order); the lanes are then summed exactly. Up to 2**29 equal scores have exactly their value as
     mean, so that equal scores are never below it.
 
-    >>> exact_mean(np.full(10_000, 0.1, np.float32)) == np.float32(0.1)
+    >>> exact_mean(np.full(10_000, 0.1, np.float32)) == float(np.float32(0.1))
     True
     """
     whole = len(scores) - len(scores) % _LANES

@@ -89,10 +89,12 @@ class Weights:
         """The same weights as tensors, for the training step."""
         if self.values is not None:
             return WeightLookup(None, torch.from_numpy(self.values).to(device, dtype))
-        levels = torch.zeros(MAX_LEVELS, dtype=dtype)
+        levels = torch.zeros(MAX_LEVELS, dtype=dtype, device="cpu")
         if self.codes is None:
             levels[1] = 1
-            codes = torch.ones(1, dtype=torch.uint8).expand(self.size)  # no memory: one byte, seen N times
+            codes = torch.ones(1, dtype=torch.uint8, device="cpu").expand(
+                self.size
+            )  # no memory: one byte, seen N times
         else:
             assert self.levels is not None
             levels[: len(self.levels)] = torch.from_numpy(self.levels)

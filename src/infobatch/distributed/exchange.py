@@ -43,7 +43,7 @@ def share_scores(plan: EpochPlan, ledger: EpochLedger, rejected: int) -> int:
     """
     part, table = ledger.part, ledger.table
     own = torch.from_numpy(part.indices.astype(np.int64))
-    message = torch.empty(_HEADER + len(own), dtype=torch.int32)
+    message = torch.empty(_HEADER + len(own), dtype=torch.int32, device="cpu")
     message[0] = rejected
     message[1] = _digest(plan.indices)
     message[_HEADER:] = table.values.index_select(0, own.to(table.values.device)).cpu().view(torch.int32)

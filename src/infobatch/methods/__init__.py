@@ -76,6 +76,8 @@ def options_of(name: str) -> builtins.list[str]:
 
 
 def _nearest(word: str, known: builtins.list[str]) -> str:
+    if not known:
+        return "; it has none"
     close = difflib.get_close_matches(word, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return f"{hint} Known: {', '.join(known)}"

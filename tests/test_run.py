@@ -1,0 +1,186 @@
+"""State after any step: a new run that loads it goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from distributed.training import differences
+from infobatch import InfoBatch, methods
+
+SIZE, EPOCHS = 23, 5
+
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's own
+
+
+class Numbered(Dataset):
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, i: int) -> dict[str, int]:
+        return {"number": i}
+
+
+@dataclass
+class Setting:
+    options: dict[str, Any] = field(default_factory=dict)
+    drop_last: bool = False
+    batch: int = 4
+    stateful: bool = False
+    workers: int = 0
+
+    def make(self) -> tuple[InfoBatch, Any]:
+        train_data = InfoBatch(Numbered(), EPOCHS, seed=1, **self.options)
+        kind: Any = DataLoader
+        if self.stateful:
+            from torchdata.stateful_dataloader import StatefulDataLoader as kind  # noqa: N813
+        loader = kind(
+            train_data,
+            batch_size=self.batch,
+            sampler=train_data.sampler,
+            drop_last=self.drop_last,
+            num_workers=self.workers,
+        )
+        return train_data, loader
+
+
+def steps(train_data: InfoBatch, loader: Any) -> Iterator[tuple[int, list[int]]]:
+    """Train to the end; of each step the epoch and the samples."""
+    for epoch in range(train_data.epoch, EPOCHS):
+        train_data.set_epoch(epoch)
+        for batch in loader:
+            number = batch["number"]
+            loss = (1 + torch.sin(number * 1.7 + epoch)).float()
+            train_data.update(loss, batch.get("index"))
+            yield epoch, number.tolist()
+
+
+def end(train_data: InfoBatch) -> dict[str, Any]:
+    stats = train_data.stats
+    return {
+        "scores": torch.from_numpy(train_data.scores.copy()),
+        "epochs": [[e.epoch, e.total, e.kept, e.seen] for e in stats.epochs],
+        "expected": stats.expected_saving,
+        "rejected": stats.rejected,
+        "progress": train_data.progress,
+    }
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+SETTINGS = {
+    "plain": Setting(),
+    "drop_last": Setting(drop_last=True),
+    "drop_last, one batch": Setting(drop_last=True, batch=9),
+    "momentum": Setting({"momentum": 0.3}),
+    "strata": Setting({"strata": np.arange(SIZE) % 2}),
+    "many strata": Setting({"strata": np.arange(SIZE)}),
+    "saving": Setting({"saving": 0.3}),
+    "warm-up, no annealing": Setting({"warmup": 2, "anneal": False}),
+    "index_key": Setting({"index_key": "index"}),
+    "stateful": Setting(stateful=True),
+    "stateful, drop_last": Setting(stateful=True, drop_last=True),
+    "stateful, index_key": Setting({"index_key": "index"}, stateful=True),
+    **{f"method {name}": Setting({"method": name}) for name in methods.list()},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_resumed_after_any_step(name: str) -> None:
+    setting = SETTINGS[name]
+    train_data, loader = setting.make()
+    way, states = [], []
+    for step in steps(train_data, loader):
+        way.append(step)
+        loader_state = loader.state_dict() if setting.stateful else None
+        states.append(through_a_file({"train_data": train_data.state_dict(), "loader": loader_state}))
+    uninterrupted, other = setting.make()
+    assert list(steps(uninterrupted, other)) == way  # taking the state changed nothing
+    last = end(uninterrupted)
+
+    for done, state in enumerate(states, start=1):
+        resumed, loader = setting.make()
+        resumed.load_state_dict(state["train_data"])
+        if setting.stateful:
+            loader.load_state_dict(state["loader"])
+        assert list(steps(resumed, loader)) == way[done:], f"after step {done}"
+        assert differences(last, end(resumed)) == [], f"after step {done}"
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_resumed_with_workers(stateful: bool) -> None:
+    setting = Setting(stateful=stateful, workers=2)
+    train_data, loader = setting.make()
+    way, states = [], []
+    for step in steps(train_data, loader):
+        way.append(step)
+        loader_state = loader.state_dict() if stateful else None
+        states.append(through_a_file({"train_data": train_data.state_dict(), "loader": loader_state}))
+
+    for done in (1, 5, 6, 8, len(way)):  # 6 is the end of the first epoch
+        resumed, loader = setting.make()
+        resumed.load_state_dict(states[done - 1]["train_data"])
+        if stateful:
+            loader.load_state_dict(states[done - 1]["loader"])
+        assert list(steps(resumed, loader)) == way[done:], f"after step {done}"
+        assert differences(end(train_data), end(resumed)) == []
+
+
+def test_a_state_taken_right_after_loading_is_the_same_state() -> None:
+    train_data, loader = Setting().make()
+    for _ in zip(steps(train_data, loader), range(8), strict=False):
+        pass
+    state = train_data.state_dict()
+    resumed, _ = Setting().make()
+    resumed.load_state_dict(state)
+
+    assert differences(state, resumed.state_dict()) == []
+    assert resumed.position == train_data.position
+    assert len(resumed.sampler) == len(train_data.plan) - state["done"]
+
+
+def test_set_epoch_for_the_resumed_epoch_keeps_its_place() -> None:
+    train_data, loader = Setting().make()
+    for _ in zip(steps(train_data, loader), range(8), strict=False):
+        pass
+    resumed, loader = Setting().make()
+    resumed.load_state_dict(train_data.state_dict())
+    left = len(loader)
+    resumed.set_epoch(resumed.epoch)
+
+    assert len(loader) == left < -(-len(resumed.plan) // 4)
+
+
+def test_a_stateful_loader_of_another_step_is_refused() -> None:
+    train_data, loader = Setting(stateful=True).make()
+    passed = zip(steps(train_data, loader), range(3), strict=False)
+    states = [(train_data.state_dict(), loader.state_dict()) for _ in passed]
+    resumed, loader = Setting(stateful=True).make()
+    resumed.load_state_dict(states[1][0])
+    loader.load_state_dict(states[0][1])
+
+    with pytest.raises(RuntimeError, match="the loader's state is from epoch 0, sample 4"):
+        next(iter(loader))
+
+
+def test_longer_training_from_an_old_state() -> None:
+    train_data, loader = Setting().make()
+    for _ in zip(steps(train_data, loader), range(8), strict=False):
+        pass
+    longer = InfoBatch(Numbered(), 2 * EPOCHS, seed=1)
+    longer.load_state_dict(train_data.state_dict())
+
+    assert longer.epoch == train_data.epoch
+    assert longer.plan.indices.tolist() == train_data.plan.indices.tolist()
