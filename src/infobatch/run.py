@@ -122,7 +122,7 @@ class Run:
                 weights = self.method.select(self.table.numpy(), about, rng)
             self._open(shuffled(epoch, weights, rng, self.order))
 
-    def _open(self, plan: EpochPlan, resumed_at: int = 0) -> None:
+    def _open(self, plan: EpochPlan, resumed_at: int = 0, batches_before: int = 0) -> None:
         """Make ``plan`` current, less its first ``resumed_at`` entries, which were trained on before."""
         rank, world = shard.here()
         if world not in (1, self._agreed_world):
@@ -130,13 +130,13 @@ class Run:
             self._agreed_world = world
         part = shard.part(plan.indices, rank, world, resumed_at)
         self.plan = plan
-        self.ledger = EpochLedger(plan, part, self.table, self.by_index)
+        self.ledger = EpochLedger(plan, part, self.table, self.by_index, batches_before)
         self.announce(plan.epoch, len(part.indices), rank, world)
 
     def _follow_world(self) -> None:
         """Slice anew if the process group was started after the plan was made."""
         if shard.here()[1] != self.ledger.part.world:
-            self._open(self.plan, self.ledger.part.start)
+            self._open(self.plan, self.ledger.part.start, self.ledger.batches_before)
 
     def _share_scores(self) -> None:
         """Give every rank the scores of all."""
@@ -197,26 +197,28 @@ class Run:
             exchange.wait_for_all("InfoBatch.state_dict()")
             self._share_scores()
         self._note_history()
-        plan = plan_state(self.plan, self.method.many_weights)
-        scores = self.table.values.cpu().clone()
-        return {
+        state = {
             "version": VERSION,
             **self.identity(),
-            "plan": plan,
+            "plan": plan_state(self.plan, self.method.many_weights),
             "done": self._seen_in_epoch(),
+            "batches": self.ledger.done[1],
             "complete": self.ledger.complete,
-            "scores": scores,
+            "scores": self.table.values.cpu().clone(),
             "rejected": int(self.table.rejected),
             "history": history_state(self._history),
-            "checksum": checksum(scores, plan["indices"]),
         }
+        return {**state, "checksum": checksum(state)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where the state was taken, or raise and change nothing."""
         state = migrated(state_dict)
         check_same(state, self.identity())
-        if checksum(state["scores"].cpu(), state["plan"]["indices"].cpu()) != state["checksum"]:
+        if checksum(state) != state["checksum"]:
             raise ValueError("state_dict is damaged (its checksum does not match) and was not loaded: use an older one")
+        if shard.here()[1] > 1:
+            place = {"epoch": state["plan"]["epoch"], "samples done": state["done"], "checksum": state["checksum"]}
+            exchange.agree({**self.identity(), **place})
         device = self.table.values.device
         self.table.values = state["scores"].to(device, copy=True)
         self.table.rejected = torch.tensor(state["rejected"], device=device)
@@ -226,7 +228,7 @@ class Run:
         if state["complete"]:
             self._go_to(plan.epoch + 1)
         else:
-            self._open(plan, resumed_at=state["done"])
+            self._open(plan, state["done"], state["batches"])
 
     def identity(self) -> dict[str, Any]:
         """What two runs must share to have the same plans."""

@@ -22,7 +22,6 @@ def test_under_torchrun_every_kept_sample_is_on_exactly_one_rank(world: int, tmp
     ranks = traces(tmp_path, world)
     plans = ranks[0]["orders"]
     assert all(rank["orders"] == plans for rank in ranks)
-    assert sorted(plans[0]) == sorted(plans[3]) or len(plans[3]) < 41
     assert len(plans[0]) == 41
     assert len(plans[1]) < 41
     for epoch, plan in plans.items():

@@ -62,7 +62,7 @@ def plan_of(indices: np.ndarray, size: int, weighted: bool) -> EpochPlan:
     weights = Weights.ones(size)
     if weighted:
         weights = Weights.dense(1 + np.random.default_rng(size).random(size))
-    return EpochPlan(1, indices, weights, size)
+    return EpochPlan(1, indices, weights, size, repeats=len(set(indices.tolist())) < len(indices))
 
 
 def true_means(plan: EpochPlan, block: int, start: int) -> list[float]:

@@ -39,8 +39,11 @@ class Slice:
 class EpochLedger:
     """One pass over one rank's slice: which sample each loss belongs to, and what it weighs."""
 
-    def __init__(self, plan: EpochPlan, part: Slice, table: ScoreTable, by_index: bool = False) -> None:
+    def __init__(
+        self, plan: EpochPlan, part: Slice, table: ScoreTable, by_index: bool = False, batches_before: int = 0
+    ) -> None:
         self.plan = plan
+        self.batches_before = batches_before  # of this epoch, before it was resumed
         self.part = part
         self.table = table
         self.watch = Watch(len(part.indices), self._handed_out)
@@ -84,6 +87,7 @@ class EpochLedger:
             "epoch": self.plan.epoch,
             "position": self.part.start + handed_out * self.part.world,
             "handed_out": self.watch.counted_before + handed_out,
+            "ended": handed_out >= self.watch.deliverable,
         }
 
     # -- where training stands -----------------------------------------------------------------------------------
@@ -107,8 +111,8 @@ class EpochLedger:
     def done(self) -> tuple[int, int]:
         """(samples, batches) accounted for, without a sync: by the loader's count where update() is compiled."""
         if self._compiled and self.watch.knows_loader:
-            return self.watch.samples, self.watch.batches
-        return self.seen, self.watch.updates
+            return self.watch.samples, self.batches_before + self.watch.batches
+        return self.seen, self.batches_before + self.watch.updates
 
     # -- the training step ---------------------------------------------------------------------------------------
 
@@ -142,7 +146,9 @@ class EpochLedger:
             )
         self._strays += stray
         if self.part.padded:
-            weight = torch.where(index == int(self.part.indices[-1]), torch.zeros_like(weight), weight)
+            padding = self._padding(index)
+            weight = torch.where(padding, torch.zeros_like(weight), weight)
+            score = torch.where(padding, torch.zeros_like(score), score)  # its owner's score replaces it
         mean = weighted_sum(loss, weight) / self._denominator(self.consumed, count)
         if compiling:
             self._compiled = True
@@ -153,6 +159,13 @@ class EpochLedger:
             self.watch.note(by_index=True)
         self.table.write(index, score)
         return mean.to(loss.dtype)
+
+    def _padding(self, index: torch.Tensor) -> torch.Tensor:
+        """Which of these samples is this rank's padding."""
+        if not self.plan.repeats:
+            return index == int(self.part.indices[-1])
+        last = self.consumed + len(index) >= len(self)  # the sample may be here in its own right as well
+        return torch.arange(len(index), device=index.device) == (len(index) - 1 if last else -1)
 
     def _denominator(self, start: int, count: int) -> float:
         """How many samples the mean is over: less the padding of all ranks, shared, in the last step."""
@@ -184,6 +197,8 @@ class EpochLedger:
         if self._window is not None:
             index, score = self._window.noted()
             self._window = None
+            if self.part.padded and self.consumed == len(self):
+                index, score = index[:-1], score[:-1]
             if self.plan.repeats:
                 self.table.write_repeats(index, score)
             else:

@@ -67,10 +67,11 @@ class PlanIterator(itertools.chain[int]):
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Check that the loader resumes where train_data does; from here on the loader counts what it had before."""
         here, there = self.ledger.place(), state_dict
-        if (here["epoch"], here["position"]) != (there["epoch"], there["position"]):
+        went_on = there["ended"] and (here["epoch"], here["position"]) == (there["epoch"] + 1, 0)
+        if not went_on and (here["epoch"], here["position"]) != (there["epoch"], there["position"]):
             raise RuntimeError(
                 f"the loader's state is from epoch {there['epoch']}, sample {there['position']}, but train_data stands "
                 f"at epoch {here['epoch']}, sample {here['position']}: call train_data.load_state_dict() with the "
                 "state of the same step before iterating the loader (and leave snapshot_every_n_steps at 1)"
             )
-        self.ledger.watch.counted_before = there["handed_out"]
+        self.ledger.watch.counts_before(there["handed_out"])

@@ -30,6 +30,11 @@ def migrated(state: dict[str, Any]) -> dict[str, Any]:
             "it was written by a newer release, so upgrade infobatch"
         )
     while version < VERSION:
+        if version not in MIGRATIONS:
+            raise ValueError(
+                f"state_dict has version {version}, which this release of infobatch no longer reads: "
+                "load and save it once with an older release"
+            )
         state = MIGRATIONS[version](state)
         version += 1
     return state
@@ -89,11 +94,16 @@ def plan_from_state(state: dict[str, Any], size: int) -> EpochPlan:
     return EpochPlan(state["epoch"], indices, weights, total, state["repeats"])
 
 
-def checksum(*tensors: torch.Tensor) -> int:
-    """A digest of the tensors' bytes, so that damage is noticed."""
-    digest = 0
-    for tensor in tensors:
-        digest = zlib.crc32(tensor.contiguous().numpy().data, digest)
+def checksum(state: dict[str, Any], digest: int = 0) -> int:
+    """A digest of everything in a state but its ``checksum``, so that damage is noticed."""
+    for name in sorted(state):
+        value = state[name]
+        if isinstance(value, dict):
+            digest = checksum(value, digest)
+        elif isinstance(value, torch.Tensor):
+            digest = zlib.crc32(value.cpu().contiguous().numpy().data, digest)
+        elif name != "checksum":
+            digest = zlib.crc32(repr((name, value)).encode(), digest)
     return digest
 
 

@@ -47,6 +47,11 @@ class Watch:
         if delivery is not None and delivery.batch_size and delivery.drop_last:
             self.deliverable = self.length - self.length % delivery.batch_size
 
+    def counts_before(self, handed_out: int) -> None:
+        """The loader counts so many indices of before as its own; the last batch of an epoch may have been short."""
+        size = (self._delivery.batch_size if self._delivery is not None else None) or 1
+        self.counted_before = -(-handed_out // size) * size
+
     def begin(self) -> None:
         """The first index is being taken."""
         if self._delivery is not None:

@@ -54,6 +54,8 @@ def share_scores(plan: EpochPlan, ledger: EpochLedger, rejected: int) -> int:
             f"wrong samples (digests {received[:, 1].tolist()}): something gave the ranks different scores or orders"
         )
     rest = torch.from_numpy(plan.indices[part.start :].astype(np.int64))
+    if plan.repeats:
+        rest = rest[: ledger.seen * part.world]  # an occurrence still to come must not bring the old score back
     values = received[:, _HEADER:].contiguous().view(torch.float32)
     in_order = values.t().reshape(-1)[: len(rest)]  # rank r holds entries r, r + world, …; padding is last
     table.values.index_copy_(0, rest.to(table.values.device), in_order.to(table.values.device))
@@ -68,19 +70,19 @@ def wait_for_all(what: str) -> None:
         dist.monitored_barrier(timeout=_PATIENCE)
     except RuntimeError as error:
         raise RuntimeError(
-            f"{what} must be called on every rank, because it gathers the scores of all; then write it on one rank"
+            f"{what} was not called on every rank within {_PATIENCE}, or a rank has died: it gathers the scores of all "
+            "ranks, so call it on every rank and write the result on one"
         ) from error
 
 
 def _all_gather(message: torch.Tensor, world: int) -> torch.Tensor:
     """The messages of all ranks, one row each, in host memory."""
     device = torch.device("cpu")
-    if "gloo" not in str(dist.get_backend()):
+    if "cpu:" not in str(dist.get_backend_config()):
         device = torch.device("cuda", torch.cuda.current_device())
-    sent = message.to(device)
-    received = torch.empty(world * len(message), dtype=torch.int32, device=device)
-    dist.all_gather_into_tensor(received, sent)
-    return received.cpu().view(world, len(message))
+    received = torch.empty((world, len(message)), dtype=torch.int32, device=device)
+    dist.all_gather(list(received.unbind()), message.to(device))
+    return received.cpu()
 
 
 def _digest(indices: NDArray[np.integer]) -> int:
