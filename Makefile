@@ -30,7 +30,7 @@ fix: $(VENV)/.ready ## let ruff repair what it can
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.ready ## measure overhead and scale
-	$(BIN)/python -m benchmarks $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from . import plan, step
+from . import memory, plan, ranks, step
+from .timing import growth
 
 
 def main() -> None:
@@ -21,13 +22,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path, default=Path("benchmarks.json"))
     options = parser.parse_args()
-    results = step.run(options.rounds) + plan.run([int(size) for size in options.sizes], options.rounds)
+    sizes = [int(size) for size in options.sizes]
+    results = step.run(options.rounds) + ranks.run(options.rounds) + plan.run(sizes, options.rounds)
+    figures = {**ranks.exchanges(), **memory.run(14_197_122)}
+    plans = {size: next(r for r in results if r.name == f"plan, N={size:,}").seconds["ours"] for size in sizes}
+    figures["exponent of plan time in N, from 1.28M on (bar 1.1)"] = growth(
+        {size: seconds for size, seconds in plans.items() if size >= 1_000_000}
+    )
+    figures["90 epochs at 1.28M, plans and handing out, s (bar 3)"] = 90 * next(
+        (r.seconds["ours"] for r in results if r.name == "plan + iterate, infobatch, N=1,281,167"), float("nan")
+    )
     width = max(len(result.name) for result in results)
     print(f"{'':{width}} {'ours':>10} {'against':>10} {'ratio':>6} {'bar':>5}")
     for result in results:
         ours, theirs, *_ = (f"{seconds * 1e3:.3f} ms" for seconds in result.seconds.values())
         bar = "" if result.bar is None else f"{result.bar:.2f}"
         print(f"{result.name:{width}} {ours:>10} {theirs:>10} {result.ratio:6.2f} {bar:>5} {result.verdict}")
+    for name, figure in figures.items():
+        print(f"{name}: {figure:.2f}")
     environment = {
         "torch": str(torch.__version__),
         "numpy": np.__version__,
@@ -36,7 +48,9 @@ def main() -> None:
         "threads": torch.get_num_threads(),
     }
     rows = [{**asdict(result), "ratio": result.ratio, "verdict": result.verdict} for result in results]
-    options.json.write_text(json.dumps({"environment": environment, "results": rows}, indent=1) + "\n")
+    options.json.write_text(
+        json.dumps({"environment": environment, "results": rows, "figures": figures}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

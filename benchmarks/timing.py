@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -45,3 +46,11 @@ def compare(name: str, contestants: dict[str, Contestant], rounds: int, bar: flo
             if measured >= 0:
                 times[who].append(elapsed)
     return Comparison(name, {who: statistics.median(t) for who, t in times.items()}, bar)
+
+
+def growth(seconds: dict[int, float]) -> float:
+    """The exponent b of seconds ~ size**b, fitted; NaN for fewer than two sizes."""
+    if len(seconds) < 2:
+        return math.nan
+    slope, _ = statistics.linear_regression([math.log(n) for n in seconds], [math.log(s) for s in seconds.values()])
+    return slope

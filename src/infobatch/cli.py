@@ -63,7 +63,16 @@ def build() -> "Typer":
             typer.Option(help="Share to prune, of the samples that may be pruned.", show_default="the method's own"),
         ] = None,
         epochs: Annotated[int, typer.Option(min=1, help="Epochs of each run.")] = lab.Recipe.epochs,
-        samples: Annotated[int, typer.Option(min=1, max=10_000, help="Training images to use.")] = 10_000,
+        data: Annotated[
+            Path | None,
+            typer.Option(
+                help="Folder with the four original Fashion-MNIST files: all 60,000 images.",
+                show_default="10,000 images that come with the package",
+            ),
+        ] = None,
+        samples: Annotated[
+            int | None, typer.Option(min=1, help="Training images to use, the first ones.", show_default="all")
+        ] = None,
         seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
         seeds: Annotated[int, typer.Option(min=1, help="How many seeds to repeat it with.")] = 1,
         out: Annotated[Path, typer.Option(help="Where to put the picture.")] = Path("infobatch-demo.png"),
@@ -79,15 +88,20 @@ def build() -> "Typer":
         for option, path in (("--out", out), ("--json", json)):
             if path is not None and (problem := unwritable(path)):
                 raise typer.BadParameter(problem, param_hint=option)
-        data = fashion.load()
-        data = fashion.Fashion(data.train.head(samples), data.test)
+        try:
+            images = fashion.load() if data is None else fashion.load_original(data)
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(str(error), param_hint="--data") from None
+        if samples is not None and samples > len(images.train):
+            raise typer.BadParameter(f"there are {len(images.train):,} training images.", param_hint="--samples")
+        images = fashion.Fashion(images.train.head(samples or len(images.train)), images.test)
         recipe = lab.Recipe(method=method, epochs=epochs, ratio=ratio)
         console = Console()
         pairs: list[Pair] = []
         with shown(console) as watch:
             for number in range(seed, seed + seeds):
                 try:
-                    runs = lab.prepare(recipe, number, data)
+                    runs = lab.prepare(recipe, number, images)
                 except (TypeError, ValueError) as error:  # the library checks its arguments and says what is wrong
                     raise typer.BadParameter(str(error)) from None
                 pairs.append(lab.train(*runs, watch))

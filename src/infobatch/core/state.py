@@ -83,14 +83,14 @@ def plan_state(plan: EpochPlan, many_weights: bool) -> dict[str, Any]:
 def plan_from_state(state: dict[str, Any], size: int) -> EpochPlan:
     """The inverse of :func:`plan_state`."""
     total = len(state["indices"])
-    indices = state["indices"][: state["kept"]].numpy().copy()
+    indices = state["indices"][: state["kept"]].cpu().numpy().copy()
     indices.setflags(write=False)
     if state["uniform"]:
         weights = Weights.ones(size)
     elif "values" in state:
-        weights = Weights.dense(state["values"].numpy().copy())
+        weights = Weights.dense(state["values"].cpu().numpy().copy())
     else:
-        weights = Weights.coded(state["codes"].numpy().copy(), state["levels"].numpy().copy())
+        weights = Weights.coded(state["codes"].cpu().numpy().copy(), state["levels"].cpu().numpy().copy())
     return EpochPlan(state["epoch"], indices, weights, total, state["repeats"])
 
 

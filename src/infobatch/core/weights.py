@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 MAX_LEVELS = 256
+_CHUNK = 1 << 18
 LEFT_OUT = 0  # the code of a sample that is not in the epoch
 
 
@@ -65,7 +66,13 @@ class Weights:
             return np.arange(self.size, dtype=dtype)
         present = self.codes if self.codes is not None else self.values
         assert present is not None
-        return np.flatnonzero(present != LEFT_OUT).astype(dtype)
+        kept = np.empty(np.count_nonzero(present), dtype)
+        end = 0
+        for start in range(0, self.size, _CHUNK):  # so that the wide indices numpy finds never exist all at once
+            found = np.flatnonzero(present[start : start + _CHUNK] != LEFT_OUT)
+            np.add(found, start, out=kept[end : end + len(found)], casting="unsafe")
+            end += len(found)
+        return kept
 
     def of(self, indices: NDArray[np.integer]) -> NDArray[np.float64]:
         """The weights of these samples."""

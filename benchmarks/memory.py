@@ -1,0 +1,66 @@
+"""Bytes per sample: resident, while planning, in a checkpoint; and how long a checkpoint takes."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from infobatch import checkpoint
+
+from .plan import scored
+
+
+def resident() -> tuple[int, int]:
+    """(bytes in memory now, the most since the last reset) of this process, as the kernel counts them."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    now, most = (int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+    return now, most
+
+
+def planning(size: int, method: str) -> tuple[float, float]:
+    """(resident, peak while planning) bytes per sample, beyond the process without an InfoBatch."""
+    scored(1000, method).set_epoch(1)  # what the libraries allocate once
+    before, _ = resident()
+    train_data = scored(size, method)
+    for epoch in (1, 2, 3):
+        Path("/proc/self/clear_refs").write_text("5")
+        train_data.set_epoch(epoch)
+    now, most = resident()
+    return (now - before) / size, (most - before) / size
+
+
+def state(size: int) -> tuple[float, float, float]:
+    """(megabytes of a checkpoint, milliseconds to take the state, milliseconds to write it), medians of 9."""
+    train_data = scored(size, "infobatch")
+    train_data.set_epoch(1)
+    taken, written = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.pt"
+        for _ in range(9):
+            start = time.perf_counter()
+            found = train_data.state_dict()
+            middle = time.perf_counter()
+            checkpoint.save(found, path)
+            taken.append(middle - start)
+            written.append(time.perf_counter() - middle)
+        megabytes = os.path.getsize(path) / 1e6
+    return megabytes, statistics.median(taken) * 1e3, statistics.median(written) * 1e3
+
+
+def run(size: int) -> dict[str, float]:
+    """Everything of this page, each in a process of its own."""
+    with mp.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        found = {}
+        for method in ("infobatch", "infobatch-quantile"):
+            now, most = pool.apply(planning, (size, method))
+            found[f"{method}: resident bytes per sample (bar 8)"] = now
+            found[f"{method}: peak bytes per sample while planning (bar 16)"] = most
+        megabytes, taken, written = pool.apply(state, (1_281_167,))
+    found["checkpoint of 1,281,167 samples, MB (bar 12)"] = megabytes
+    found["state_dict(), ms"] = taken
+    found["checkpoint.save(), ms (bar 50)"] = written
+    return found
