@@ -7,30 +7,27 @@ import os
 import statistics
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 
 from infobatch import checkpoint
 
 from .plan import scored
 
-
-def resident() -> tuple[int, int]:
-    """(bytes in memory now, the most since the last reset) of this process, as the kernel counts them."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    now, most = (int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
-    return now, most
+SCORE_BYTES = 4  # the table is torch's, which tracemalloc does not see
 
 
 def planning(size: int, method: str) -> tuple[float, float]:
-    """(resident, peak while planning) bytes per sample, beyond the process without an InfoBatch."""
-    scored(1000, method).set_epoch(1)  # what the libraries allocate once
-    before, _ = resident()
+    """(held between plans, peak while planning) bytes per sample, as numpy and Python allocate them."""
     train_data = scored(size, method)
-    for epoch in (1, 2, 3):
-        Path("/proc/self/clear_refs").write_text("5")
+    train_data.set_epoch(1)
+    tracemalloc.start()
+    for epoch in (2, 3):
+        tracemalloc.reset_peak()
         train_data.set_epoch(epoch)
-    now, most = resident()
-    return (now - before) / size, (most - before) / size
+    now, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return now / size + SCORE_BYTES, most / size + SCORE_BYTES
 
 
 def state(size: int) -> tuple[float, float, float]:

@@ -63,17 +63,35 @@ def test_a_saved_plan_is_a_copy(weights, many):
     assert (plan.indices.tolist(), plan.weights.tolist()) == before
 
 
-def test_checksum_notices_any_change():
-    scores, indices = torch.rand(100), torch.arange(40)
-    checksum = state.checksum(scores, indices)
-    assert isinstance(checksum, int)
-    assert state.checksum(scores.clone(), indices.clone()) == checksum
-    for tensor in (scores, indices):
-        for place in (0, -1):
-            changed = tensor.clone()
-            changed[place] += 1
-            other = (changed, indices) if tensor is scores else (scores, changed)
-            assert state.checksum(*other) != checksum
+def whole_state():
+    return {"scores": torch.rand(100), "plan": {"indices": torch.arange(40), "kept": 40}, "done": 7, "method": "full"}
+
+
+def changed(found, name, value):
+    plan = {**found["plan"], name: value} if name in found["plan"] else found["plan"]
+    return {**found, "plan": plan, **({name: value} if name in found else {})}
+
+
+def test_checksum_is_that_of_the_content():
+    found = whole_state()
+    copied = {**found, "scores": found["scores"].clone(), "plan": {**found["plan"]}}
+    assert isinstance(state.checksum(found), int)
+    assert state.checksum(copied) == state.checksum(found)
+    assert state.checksum({**found, "checksum": 12}) == state.checksum(found)
+
+
+@pytest.mark.parametrize("name", ["scores", "indices", "kept", "done", "method"])
+def test_checksum_notices_any_change(name):
+    found = whole_state()
+    value = found.get(name, found["plan"].get(name))
+    others = [value + "x" if isinstance(value, str) else value + 1]
+    if isinstance(value, torch.Tensor):
+        first, last = value.clone(), value.clone()
+        first[0] += 1
+        last[-1] += 1
+        others += [first, last]
+    for other in others:
+        assert state.checksum(changed(found, name, other)) != state.checksum(found)
 
 
 @pytest.mark.parametrize("epochs", [[], [EpochStats(0, 9, 9, 9)], [EpochStats(0, 9, 9, 9), EpochStats(4, 9, 5, 2)]])

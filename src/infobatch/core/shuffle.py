@@ -8,45 +8,56 @@ random numbers that torch's own permutations use).
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+_SEEDS = 1 << 63
 _BUCKETS = 256
 _CHUNK = 1 << 16  # entries sorted into buckets at a time: keys, order and entries fit into the cache together
 _SMALL = 1 << 18  # below this the whole array fits
 
 
 def in_random_order(indices: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.integer]:
-    """``indices`` in uniformly random order; the given array is used up."""
-    permutation = _Permutation(rng)
+    """``indices`` in uniformly random order; the given array is used up.
+
+    Chunks and buckets have seeds of their own, so that the order is the same on any number of threads.
+    """
     if len(indices) <= _SMALL:
-        return indices[permutation(len(indices))]
-    bounds = [
-        _sort_into_buckets(indices[start : start + _CHUNK], rng) + start for start in range(0, len(indices), _CHUNK)
-    ]
+        return indices[_permutation(len(indices), int(rng.integers(_SEEDS)))]
+    starts = range(0, len(indices), _CHUNK)
+    chunk_seeds = rng.integers(_SEEDS, size=len(starts)).tolist()
+    bucket_seeds = rng.integers(_SEEDS, size=_BUCKETS).tolist()
     result = np.empty_like(indices)
-    end = 0
-    for bucket in range(_BUCKETS):
-        pieces = [indices[b[bucket] : b[bucket + 1]] for b in bounds]
-        entries = np.concatenate(pieces)
-        start, end = end, end + len(entries)
-        np.take(entries, permutation(len(entries)), out=result[start:end], mode="clip")
+
+    def sort_chunk(start: int, seed: int) -> NDArray[np.intp]:
+        return start + _sort_into_buckets(indices[start : start + _CHUNK], seed)
+
+    with ThreadPoolExecutor(min(torch.get_num_threads(), 8)) as pool:
+        bounds = np.stack(list(pool.map(sort_chunk, starts, chunk_seeds)))
+        ends = np.cumsum(np.diff(bounds, axis=1).sum(axis=0))
+
+        def permute_bucket(bucket: int, seed: int) -> None:
+            pieces = zip(bounds[:, bucket].tolist(), bounds[:, bucket + 1].tolist(), strict=True)
+            entries = np.concatenate([indices[start:end] for start, end in pieces])
+            out = result[ends[bucket] - len(entries) : ends[bucket]]
+            np.take(entries, _permutation(len(entries), seed), out=out, mode="clip")
+
+        for _ in pool.map(permute_bucket, range(_BUCKETS), bucket_seeds):
+            pass
     return result
 
 
-def _sort_into_buckets(chunk: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.intp]:
+def _sort_into_buckets(chunk: NDArray[np.integer], seed: int) -> NDArray[np.intp]:
     """Group the chunk by random buckets, in place; returns where each bucket starts, and the end."""
-    bucket = rng.integers(0, _BUCKETS, len(chunk), dtype=np.uint8)
+    bucket = np.random.Generator(np.random.SFC64(seed)).integers(0, _BUCKETS, len(chunk), dtype=np.uint8)
     chunk[:] = chunk[np.argsort(bucket, kind="stable")]
     return np.concatenate(([0], np.cumsum(np.bincount(bucket, minlength=_BUCKETS))))
 
 
-class _Permutation:
-    """Small uniform permutations, by torch's generator, which makes them twice as fast as numpy's."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._generator = torch.Generator(device="cpu").manual_seed(int(rng.integers(1 << 63)))
-
-    def __call__(self, size: int) -> NDArray[np.int64]:
-        return torch.randperm(size, generator=self._generator, device="cpu").numpy()
+def _permutation(size: int, seed: int) -> NDArray[np.int64]:
+    """A permutation, by torch, which makes them twice as fast as numpy."""
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    return torch.randperm(size, generator=generator, device="cpu").numpy()
