@@ -184,3 +184,15 @@ def test_longer_training_from_an_old_state() -> None:
 
     assert longer.epoch == train_data.epoch
     assert longer.plan.indices.tolist() == train_data.plan.indices.tolist()
+
+
+def test_starting_over_after_loading_is_said() -> None:
+    """The usual mistake: ``for epoch in range(num_epochs)`` with a state loaded before it."""
+    train_data = InfoBatch(range(12), num_epochs=5)
+    train_data.set_epoch(3)
+    resumed = InfoBatch(range(12), num_epochs=5)
+    resumed.load_state_dict(train_data.state_dict())
+    with pytest.warns(RuntimeWarning, match=r"set_epoch\(0\) after a state of epoch 3.*range\(train_data\.epoch"):
+        resumed.set_epoch(0)
+    resumed.set_epoch(4)  # from here on nothing is said: it was the user's choice
+    resumed.set_epoch(1)

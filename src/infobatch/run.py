@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class Run:
     _history: dict[int, EpochStats] = field(default_factory=dict, init=False)
     _agreed_world: int = field(default=1, init=False)
     _shared_rejected: int = field(default=0, init=False)
+    _just_resumed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._go_to(0)
@@ -73,6 +75,13 @@ class Run:
         """Make the plan of ``epoch`` current, unless it is and has not been trained on yet."""
         check_whole("epoch", epoch, 0, "epochs are counted from 0")
         epoch = int(epoch)
+        if self._just_resumed and epoch < self.plan.epoch:
+            warnings.warn(
+                f"set_epoch({epoch}) after a state of epoch {self.plan.epoch} was loaded: training starts over from "
+                f"epoch {epoch}. To go on, begin with train_data.epoch: for epoch in range(train_data.epoch, num_epochs)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         if epoch != self.plan.epoch or self.ledger.touched:
             self._move_to(epoch, on_purpose=True)
         else:
@@ -99,6 +108,7 @@ class Run:
     def _move_to(self, epoch: int, on_purpose: bool) -> None:
         """Close the current epoch and open another."""
         before = self.ledger.watch
+        self._just_resumed = False
         self._finish()
         self._go_to(epoch)
         self.ledger.watch.follow(before, on_purpose)
@@ -229,6 +239,7 @@ class Run:
             self._go_to(plan.epoch + 1)
         else:
             self._open(plan, state["done"], state["batches"])
+        self._just_resumed = True
 
     def identity(self) -> dict[str, Any]:
         """What two runs must share to have the same plans."""

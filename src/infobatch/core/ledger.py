@@ -18,7 +18,7 @@ from .watch import REMEDY, DriftError, Watch
 from .weights import WeightLookup, working_dtype
 from .window import Window, weighted_sum
 
-_CHUNK = 1 << 16  # indices turned into Python ints at a time
+_CHUNK = 1 << 12  # indices turned into Python ints at a time: few enough for the cache
 _BATCHES = 64  # how many have their scores booked together
 
 

@@ -119,4 +119,4 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
         raise ValueError(f"{path}: not an idx file of bytes (it begins with {content[:3]!r}).")
     axes = content[3]
     shape: list[int] = np.frombuffer(content, ">u4", count=axes, offset=4).tolist()
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape).copy()
+    return np.array(np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape))
