@@ -77,8 +77,8 @@ class Run:
         epoch = int(epoch)
         if self._just_resumed and epoch < self.plan.epoch:
             warnings.warn(
-                f"set_epoch({epoch}) after a state of epoch {self.plan.epoch} was loaded: training starts over from "
-                f"epoch {epoch}. To go on, begin with train_data.epoch: for epoch in range(train_data.epoch, num_epochs)",
+                f"set_epoch({epoch}) after a state of epoch {self.plan.epoch} was loaded: training starts over from there. "
+                "To go on, begin with train_data.epoch: for epoch in range(train_data.epoch, num_epochs)",
                 RuntimeWarning,
                 stacklevel=3,
             )
