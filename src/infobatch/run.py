@@ -77,7 +77,7 @@ class Run:
         epoch = int(epoch)
         if self._just_resumed and epoch < self.plan.epoch:
             warnings.warn(
-                f"set_epoch({epoch}) after a state of epoch {self.plan.epoch} was loaded: training starts over from there. "
+                f"set_epoch({epoch}) after a state of epoch {self.plan.epoch} was loaded: training starts over. "
                 "To go on, begin with train_data.epoch: for epoch in range(train_data.epoch, num_epochs)",
                 RuntimeWarning,
                 stacklevel=3,
