@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -196,3 +198,20 @@ def test_starting_over_after_loading_is_said() -> None:
         resumed.set_epoch(0)
     resumed.set_epoch(4)  # from here on nothing is said: it was the user's choice
     resumed.set_epoch(1)
+
+
+def test_an_epoch_that_is_over_is_freed_at_once() -> None:
+    """A plan is megabytes to gigabytes: no reference cycle may keep it until the collector comes."""
+    train_data, loader = Setting().make()
+    gc.collect()
+    gc.disable()
+    try:
+        for epoch in range(3):
+            train_data.set_epoch(epoch)
+            old = weakref.ref(train_data._run.ledger)
+            for _ in zip(steps(train_data, loader), range(3), strict=False):
+                pass
+            train_data.set_epoch(epoch + 1)
+            assert old() is None
+    finally:
+        gc.enable()

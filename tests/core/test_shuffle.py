@@ -77,3 +77,19 @@ def test_the_users_default_device_does_not_matter(size):
     plain = in_random_order(np.arange(size), generator(4, 2))
     with torch.device("meta"):
         assert np.array_equal(in_random_order(np.arange(size), generator(4, 2)), plain)
+
+
+def test_threads_do_not_change_the_order(monkeypatch):
+    """Large arrays are shuffled by several threads; each chunk and bucket has a seed of its own."""
+    monkeypatch.setattr(shuffle, "_SMALL", 0)
+    monkeypatch.setattr(shuffle, "_LARGE", 0)
+    before, orders = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            orders.append(shuffle.in_random_order(np.arange(200_000, dtype=np.int32), np.random.default_rng(0)))
+    finally:
+        torch.set_num_threads(before)
+    assert sorted(orders[0].tolist()) == list(range(200_000))
+    assert (orders[0] == orders[1]).all()
+    assert (orders[0] == orders[2]).all()

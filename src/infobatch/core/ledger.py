@@ -46,7 +46,7 @@ class EpochLedger:
         self.batches_before = batches_before  # of this epoch, before it was resumed
         self.part = part
         self.table = table
-        self.watch = Watch(len(part.indices), self._handed_out)
+        self.watch = Watch(len(part.indices))
         self.consumed = 0  # samples that update() has accounted for, by the host's count
         self._lookup: WeightLookup | None = None
         if by_index or table.values.device.type == "cpu":  # there it costs nothing
@@ -119,7 +119,7 @@ class EpochLedger:
     def update(self, loss: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
         """The weighted mean of the next batch in the plan's order."""
         count = loss.shape[0]
-        self.watch.check(count, self.consumed)
+        self.watch.check(count, self.consumed, self._handed_out())
         window = self._window
         if window is None or not window.fits(count, loss):
             window = self._open_window(count, loss)
@@ -210,7 +210,7 @@ class EpochLedger:
         strays = int(self._strays)
         self._strays.zero_()
         if not self._compiled:
-            self.watch.check_end(self.consumed)
+            self.watch.check_end(self.consumed, self._handed_out())
         if strays:
             raise DriftError(
                 f"{strays} losses of the last epoch were for samples outside its plan: the index named samples that "

@@ -8,7 +8,10 @@ random numbers that torch's own permutations use).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +21,7 @@ _SEEDS = 1 << 63
 _BUCKETS = 256
 _CHUNK = 1 << 16  # entries sorted into buckets at a time: keys, order and entries fit into the cache together
 _SMALL = 1 << 18  # below this the whole array fits
+_LARGE = 1 << 22  # from here on a bucket is work enough for a thread of its own
 
 
 def in_random_order(indices: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.integer]:
@@ -35,8 +39,8 @@ def in_random_order(indices: NDArray[np.integer], rng: np.random.Generator) -> N
     def sort_chunk(start: int, seed: int) -> NDArray[np.intp]:
         return start + _sort_into_buckets(indices[start : start + _CHUNK], seed)
 
-    with ThreadPoolExecutor(min(torch.get_num_threads(), 8)) as pool:
-        bounds = np.stack(list(pool.map(sort_chunk, starts, chunk_seeds)))
+    with _workers(len(indices)) as each:
+        bounds = np.stack(list(each(sort_chunk, starts, chunk_seeds)))
         ends = np.cumsum(np.diff(bounds, axis=1).sum(axis=0))
 
         def permute_bucket(bucket: int, seed: int) -> None:
@@ -45,9 +49,20 @@ def in_random_order(indices: NDArray[np.integer], rng: np.random.Generator) -> N
             out = result[ends[bucket] - len(entries) : ends[bucket]]
             np.take(entries, _permutation(len(entries), seed), out=out, mode="clip")
 
-        for _ in pool.map(permute_bucket, range(_BUCKETS), bucket_seeds):
+        for _ in each(permute_bucket, range(_BUCKETS), bucket_seeds):
             pass
     return result
+
+
+@contextmanager
+def _workers(size: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """``map``, or a threaded one where the pieces are large enough to be worth it."""
+    threads = min(torch.get_num_threads(), 8)
+    if size < _LARGE or threads == 1:
+        yield map
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield pool.map
 
 
 def _sort_into_buckets(chunk: NDArray[np.integer], seed: int) -> NDArray[np.intp]:

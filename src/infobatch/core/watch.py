@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import Sampler
@@ -20,18 +19,17 @@ class DriftError(RuntimeError):
 
 
 class Watch:
-    """Watches one pass over ``length`` indices; ``handed_out`` tells how many of them have left the sampler.
+    """Watches one pass over ``length`` indices.
 
     With torch's loader the batch in the user's hands is the last one the loader has delivered; a position holds as long
     as every delivered batch was updated. Without one, an update must bring back all that was handed out.
     """
 
-    def __init__(self, length: int, handed_out: Callable[[], int]) -> None:
+    def __init__(self, length: int) -> None:
         self.length = length
         self.deliverable = length  # less what drop_last leaves out, once the loader is known
         self.updates = 0  # batches that came back
         self.counted_before = 0  # indices of this epoch that a resumed stateful loader counts as its own
-        self._handed_out = handed_out
         self._opened = False
         self._by_index = False
         self._delivery: Delivery | None = None
@@ -98,8 +96,11 @@ class Watch:
         """Whether a batch was delivered that did not come back by position."""
         return not self._by_index and self.batches > self.updates
 
-    def check(self, count: int, expected_from: int) -> None:
-        """Raise unless a batch of ``count`` losses is the next one, from index number ``expected_from`` on."""
+    def check(self, count: int, expected_from: int, handed_out: int) -> None:
+        """Raise unless a batch of ``count`` losses is the next one, from index number ``expected_from`` on.
+
+        ``handed_out`` indices have left the sampler.
+        """
         if not self._opened:
             raise DriftError(
                 "update() was called before train_data.sampler handed out any sample. "
@@ -107,7 +108,7 @@ class Watch:
             )
         delivery = self._delivery
         if delivery is None:
-            ahead = self._handed_out() - expected_from
+            ahead = handed_out - expected_from
             if ahead != count:
                 raise DriftError(
                     f"update() got {count} losses, but {ahead} samples were handed out since the last update. {REMEDY}"
@@ -125,7 +126,7 @@ class Watch:
             raise DriftError(f"{self._what_happened()} {REMEDY}")
         expected = min(size, self.length - expected_from)
         taken = delivery.taken
-        lost = self._handed_out() != expected_from + expected if taken is None else taken != self.updates + 1
+        lost = handed_out != expected_from + expected if taken is None else taken != self.updates + 1
         if lost:
             raise DriftError(
                 "the loader lost a batch to an error that was caught around it, so that positions are shifted. "
@@ -161,13 +162,13 @@ class Watch:
             "or drops batches."
         )
 
-    def check_end(self, done: int) -> None:
+    def check_end(self, done: int, handed_out: int) -> None:
         """Raise if the loader delivered everything, but the last batches did not come back."""
         delivery = self._delivery
         if delivery is None or self._by_index or not self.updates or done >= self.deliverable:
             return
         if delivery.restarted:
-            all_delivered = delivery.drained and self._handed_out() >= self.deliverable
+            all_delivered = delivery.drained and handed_out >= self.deliverable
         else:
             all_delivered = self.knows_loader and self.samples >= self.deliverable
         if all_delivered:
