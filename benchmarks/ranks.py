@@ -48,7 +48,11 @@ def _rank(rank: int, worker: str, world: int, port: int, answer: Path, arguments
 
 
 def steps(rounds: int) -> dict[str, float]:
-    """Seconds per epoch of the same samples, in turn with and without the library."""
+    """Seconds per epoch of the same samples with and without the library, a step of each in turn.
+
+    The time of a step includes fetching its batch, so that of the first one includes the plan and the exchange. An
+    epoch's time is the sum over its steps of the medians over all epochs.
+    """
     size = STEPS * BATCH * dist.get_world_size()
     data = TensorDataset(torch.randn(size, 3, 16, 16), torch.randint(0, 10, (size,)))
     model = DistributedDataParallel(nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6272, 10)))
@@ -59,18 +63,19 @@ def steps(rounds: int) -> dict[str, float]:
         "without": DataLoader(data, BATCH, sampler=DistributedSampler(data)),
     }
     means = {"with": train_data.update, "without": torch.Tensor.mean}
-    times: dict[str, list[float]] = {"with": [], "without": []}
-    for measured in range(-1, rounds):
-        for who in ("with", "without") if measured % 2 else ("without", "with"):
-            dist.barrier()
-            start = time.perf_counter()
-            for x, y in loaders[who]:
+    times: dict[str, list[list[float]]] = {who: [[] for _ in range(STEPS)] for who in loaders}
+    for epoch in range(rounds + 1):  # the first one warms up
+        batches = {who: iter(loader) for who, loader in loaders.items()}
+        for step in range(STEPS):
+            for who in ("with", "without") if (epoch + step) % 2 else ("without", "with"):
+                start = time.perf_counter()
+                x, y = next(batches[who])
                 optimizer.zero_grad()
                 means[who](cross_entropy(model(x), y, reduction="none")).backward()
                 optimizer.step()
-            if measured >= 0:
-                times[who].append(time.perf_counter() - start)
-    return {who: median(found) for who, found in times.items()}
+                if epoch:
+                    times[who][step].append(time.perf_counter() - start)
+    return {who: sum(median(found) for found in by_step) for who, by_step in times.items()}
 
 
 def exchange(size: int, rounds: int) -> dict[str, float]:
