@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SITE = $(wildcard $(VENV)/lib/python3.*/site-packages)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # The machine's cores, shared fairly: JOBS test processes with one thread each.
@@ -41,9 +42,11 @@ clean: ## remove the environment and everything built
 
 # torch and everything that depends on it go into one pip command with the constraints: resolved apart,
 # another torch build and gigabytes of GPU packages would come along.
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
+	cp tools/torchvision_on_cpu.py $(SITE)
+	echo "import torchvision_on_cpu" > $(SITE)/torchvision_on_cpu.pth
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.ready

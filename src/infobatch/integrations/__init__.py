@@ -1,0 +1,26 @@
+"""One file per framework, the only place that imports it: ``from infobatch.integrations.lightning import …``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def needs(package: str, extra: str) -> Iterator[None]:
+    """Say what to install where importing ``package`` fails because it is not there.
+
+    >>> with needs("no_such_framework", "lightning"):
+    ...     import no_such_framework
+    Traceback (most recent call last):
+    ...
+    ImportError: this integration needs no_such_framework, which is not installed: pip install "infobatch[lightning]"
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise ImportError(
+            f'this integration needs {package}, which is not installed: pip install "infobatch[{extra}]"'
+        ) from error
