@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, Dataset, RandomSampler
 
 from infobatch import InfoBatch
+from infobatch.core.thresholds import exact_mean, quantiles
 
 from .timing import Comparison, compare
 
@@ -31,9 +33,9 @@ class Nothing(Dataset[int]):
         return index
 
 
-def scored(size: int, method: str) -> InfoBatch:
+def scored(size: int, method: str, epochs: int = 1000) -> InfoBatch:
     """An InfoBatch in which every sample has a score, as after the first epoch."""
-    train_data = InfoBatch(Nothing(size), 1000, method=method)
+    train_data = InfoBatch(Nothing(size), epochs, method=method)
     scores = np.random.default_rng(0).exponential(size=size).astype(np.float32)
     train_data._run.table.values.copy_(torch.from_numpy(scores))
     return train_data
@@ -54,7 +56,7 @@ def ucb(scores: NDArray[np.float32], keep: float = 0.6) -> NDArray[np.intp]:
     return np.random.default_rng(0).permutation(kept)
 
 
-def exhaust(batches: Iterator[list[int]]) -> None:
+def exhaust(batches: Iterator[object]) -> None:
     """Run through an iterator at C speed."""
     deque(batches, maxlen=0)
 
@@ -114,15 +116,44 @@ def plan_alone(size: int, rounds: int) -> Comparison:
     )
 
 
+def thresholds(size: int, rounds: int) -> list[Comparison]:
+    """What table 11 compares: a threshold by mean, by percentile, by sorting."""
+    scores = np.random.default_rng(0).exponential(size=size).astype(np.float32)
+    ways = {
+        "numpy mean": lambda: scores.mean(dtype=np.float64),
+        "numpy percentile": lambda: np.percentile(scores, [20, 85]),
+        "sort": lambda: np.sort(scores)[[size // 5, size * 17 // 20]],
+    }
+    return [
+        compare(f"mean of scores, N={size:,}", {"ours": lambda: exact_mean(scores), **ways}, rounds),
+        compare(
+            f"20th and 85th percentile, N={size:,}",
+            {"ours": lambda: quantiles(scores, [0.2, 0.85]), "numpy percentile": ways.pop("numpy percentile"), **ways},
+            rounds,
+        ),
+    ]
+
+
+def whole_training(size: int, epochs: int) -> float:
+    """Seconds of everything the library does outside the user's step: plans, and indices handed out one by one."""
+    train_data = scored(size, "infobatch", epochs)
+    start = time.perf_counter()
+    for epoch in range(epochs):
+        train_data.set_epoch(epoch)
+        exhaust(iter(train_data.sampler))
+    return time.perf_counter() - start
+
+
 def run(sizes: list[int], rounds: int) -> list[Comparison]:
     """All comparisons of this page."""
-    return [
-        comparison
-        for size in sizes
-        for comparison in (
-            plan_and_iterate(size, "infobatch", 0.25, rounds),
-            plan_and_iterate(size, "infobatch-quantile", 0.35, rounds),
-            first_batch(size, rounds),
-            plan_alone(size, rounds),
-        )
-    ]
+    found = []
+    for size in sizes:
+        times = max(1, min(rounds, round(50_000_000 / size)))  # torch's shuffle of 100M takes most of a minute
+        found += [
+            plan_and_iterate(size, "infobatch", 0.25, times),
+            plan_and_iterate(size, "infobatch-quantile", 0.35, times),
+            first_batch(size, times),
+            plan_alone(size, times),
+            *thresholds(size, times),
+        ]
+    return found

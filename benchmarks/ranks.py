@@ -6,8 +6,10 @@ import os
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,8 +27,8 @@ from .timing import Comparison
 STEPS, BATCH = 60, 64
 
 
-def launch(worker: str, world: int, *arguments: int) -> dict[str, float]:
-    """Run a function of this module on ``world`` gloo processes; rank 0's answer."""
+def launch(worker: Callable[..., dict[str, float]], world: int, *arguments: Any) -> dict[str, float]:
+    """Run a function of a module on ``world`` gloo processes; rank 0's answer."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -37,11 +39,18 @@ def launch(worker: str, world: int, *arguments: int) -> dict[str, float]:
         return found
 
 
-def _rank(rank: int, worker: str, world: int, port: int, answer: Path, arguments: tuple[int, ...]) -> None:
+def _rank(
+    rank: int,
+    worker: Callable[..., dict[str, float]],
+    world: int,
+    port: int,
+    answer: Path,
+    arguments: tuple[Any, ...],
+) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    found = globals()[worker](*arguments)
+    found = worker(*arguments)
     if rank == 0:
         torch.save(found, answer)
     dist.destroy_process_group()
@@ -92,7 +101,7 @@ def exchange(size: int, rounds: int) -> dict[str, float]:
 
 def run(rounds: int) -> list[Comparison]:
     """The step of two ranks."""
-    return [Comparison("2-rank epoch of a small CNN, same samples", launch("steps", 2, rounds), 1.02)]
+    return [Comparison("2-rank epoch of a small CNN, same samples", launch(steps, 2, rounds), 1.02)]
 
 
 def exchanges(sizes: tuple[int, ...] = (1_281_167, 14_197_122)) -> dict[str, float]:
@@ -100,6 +109,6 @@ def exchanges(sizes: tuple[int, ...] = (1_281_167, 14_197_122)) -> dict[str, flo
     found = {}
     for world in (2, 4):
         for size in sizes:
-            seconds = launch("exchange", world, size, 5)["exchange"]
+            seconds = launch(exchange, world, size, 5)["exchange"]
             found[f"score exchange, {world} ranks, N={size:,}, µs per step"] = seconds * 1e6 / (size / 256 / world)
     return found

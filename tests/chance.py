@@ -41,6 +41,10 @@ class EveryOutcome:
         """Each order is equally likely."""
         return np.array(_nth(itertools.permutations(range(count)), self._branch(math.factorial(count))))
 
+    def bytes(self, count: int) -> bytes:
+        """Bytes of which only the two highest bits vary: enough for keys of so many bits."""
+        return bytes(64 * self._branch(4) for _ in range(count))
+
     def integers(self, low: int, high: int | None = None, size: int | None = None, dtype: type = int) -> Any:
         """Each number of the range, or each sequence of ``size`` of them, is equally likely."""
         start, stop = (0, low) if high is None else (low, high)

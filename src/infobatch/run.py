@@ -18,6 +18,7 @@ from .core.ledger import EpochLedger
 from .core.method import Epoch, Method
 from .core.plan import EpochPlan, generator, shuffled
 from .core.scores import ScoreTable
+from .core.slice import Slice
 from .core.state import (
     VERSION,
     check_same,
@@ -138,10 +139,10 @@ class Run:
         if world not in (1, self._agreed_world):
             exchange.agree({**self.identity(), "num_epochs": self.num_epochs, "pruned epochs": self.pruning})
             self._agreed_world = world
-        part = shard.part(plan.indices, rank, world, resumed_at)
+        part = Slice(plan.order, rank, world, resumed_at)
         self.plan = plan
         self.ledger = EpochLedger(plan, part, self.table, self.by_index, batches_before)
-        self.announce(plan.epoch, len(part.indices), rank, world)
+        self.announce(plan.epoch, len(part), rank, world)
 
     def _follow_world(self) -> None:
         """Slice anew if the process group was started after the plan was made."""

@@ -6,12 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from chance import expected_weights, is_unbiased, outcomes
-from infobatch.core import draw
+from infobatch.core import draw, threads
 from infobatch.core.draw import fixed_size, systematic
 from infobatch.core.plan import generator
 from infobatch.core.weights import MAX_LEVELS, Weights
@@ -82,12 +83,13 @@ def test_more_different_weights_than_codes_can_name():
 def test_large_groups_are_drawn_by_keys_and_every_set_is_equally_likely(monkeypatch, bits, count):
     """Over all outcomes: all keys, and all ways to decide among equal ones."""
     monkeypatch.setattr(draw, "_SMALL", 0)
+    monkeypatch.setattr(draw, "random_bytes", lambda rng, count: np.frombuffer(rng.bytes(count), np.uint8))
     members = np.array([True, True, False, True, True])
 
     def left_out(rng):
-        weights = Weights.dense(np.ones(5))
-        weights.leave_out(draw._subset(members, count, rng, bits))
-        return weights
+        values = np.ones(5)
+        draw.leave_out(values, members, count, rng, bits)
+        return Weights.dense(values)
 
     probability = Counter()
     for chance, weights in outcomes(left_out):
@@ -96,18 +98,47 @@ def test_large_groups_are_drawn_by_keys_and_every_set_is_equally_likely(monkeypa
     assert probability == dict.fromkeys(sets, Fraction(1, len(sets)))
 
 
+@pytest.mark.parametrize("chunk", [10, 3])
 @pytest.mark.parametrize("small", [4096, 0], ids=["one by one", "by keys"])
-def test_every_set_is_equally_likely_with_the_real_generator(monkeypatch, small):
+def test_every_set_is_equally_likely_with_the_real_generator(monkeypatch, small, chunk):
+    """In one chunk and in several, of which each gets its part of the whole."""
     monkeypatch.setattr(draw, "_SMALL", small)
+    monkeypatch.setattr(draw, "_CHUNK", chunk)
     group, rng = np.array([1, 1, 0, 1, 1, 1]), generator(7, 1)
-    drawn = Counter(tuple(fixed_size(group, np.array([0, 2]), rng).kept().tolist()) for _ in range(8_000))
+    drawn = Counter(tuple(fixed_size(group, np.array([0, 2]), rng).kept().tolist()) for _ in range(2_000))
     assert len(drawn) == 10  # 5 over 2
     p = stats.chisquare(list(drawn.values())).pvalue
     assert EVERYDAY[0] < p < EVERYDAY[1]
 
 
+def test_random_bytes_are_independent_and_uniform():
+    drawn = draw.random_bytes(generator(5, 1), 200_003)
+    assert len(drawn) == 200_003
+    assert EVERYDAY[0] < stats.chisquare(np.bincount(drawn, minlength=256)).pvalue < EVERYDAY[1]
+    pairs = np.histogram2d(drawn[:-1] >> 4, drawn[1:] >> 4, bins=16)[0]
+    assert EVERYDAY[0] < stats.chi2_contingency(pairs).pvalue < EVERYDAY[1]
+
+
+def test_threads_do_not_change_the_outcome(monkeypatch):
+    monkeypatch.setattr(draw, "_CHUNK", 5_000)
+    monkeypatch.setattr(threads, "_LARGE", 0)
+    group = grouped((10_000, 30_000, 20_000), mixed_by=1)
+    before, outcome = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            outcome.append(fixed_size(group, np.array([0, 9_000, 5]), generator(1, 1)).of(np.arange(len(group))))
+    finally:
+        torch.set_num_threads(before)
+    assert [(outcome[0][group == g] == 0).sum() for g in range(3)] == [0, 9_000, 5]
+    assert np.array_equal(outcome[0], outcome[1])
+    assert np.array_equal(outcome[0], outcome[2])
+
+
+@pytest.mark.parametrize("chunk", [1 << 18, 1_000])
 @pytest.mark.parametrize(("size", "pruned"), [(20_000, 10_000), (20_000, 199), (5_001, 3_750)])
-def test_inclusion_counts_are_uniform_on_large_data(size, pruned):
+def test_inclusion_counts_are_uniform_on_large_data(monkeypatch, size, pruned, chunk):
+    monkeypatch.setattr(draw, "_CHUNK", chunk)
     epochs, group, prune = 300, np.ones(size, np.uint8), np.array([0, pruned])
     count = np.zeros(size)
     for epoch in range(epochs):

@@ -1,21 +1,36 @@
 """A uniform shuffle by buckets."""
 
 import itertools
+import pickle
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
-from infobatch.core import shuffle
+from infobatch.core import shuffle, threads
 from infobatch.core.plan import generator
-from infobatch.core.shuffle import in_random_order
-
-LARGE = shuffle._SMALL + 70_001  # goes through the buckets, with a short last chunk
+from infobatch.core.shuffle import Order
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 1000, shuffle._SMALL, shuffle._SMALL + 1, LARGE])
+def in_random_order(indices: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return shuffle.in_random_order(indices, rng)[:]
+
+
+SMALL = 1 << 18
+LARGE = SMALL + 70_001  # goes through the buckets, with a short last chunk
+
+
+@pytest.fixture(autouse=True)
+def _buckets_from_smaller_sizes_on(monkeypatch):
+    monkeypatch.setattr(shuffle, "_SMALL", SMALL)
+    monkeypatch.setattr(shuffle, "_BUCKET", 1 << 11)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 1000, SMALL, SMALL + 1, LARGE])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_nothing_is_lost_or_doubled(size, dtype):
     indices = np.arange(5, size + 5, dtype=dtype)
@@ -29,7 +44,7 @@ def test_nothing_is_lost_or_doubled(size, dtype):
 def test_every_order_is_equally_likely(monkeypatch, small):
     monkeypatch.setattr(shuffle, "_SMALL", small)
     monkeypatch.setattr(shuffle, "_CHUNK", 3)  # the bucket of an entry does not depend on its chunk
-    monkeypatch.setattr(shuffle, "_BUCKETS", 4)
+    monkeypatch.setattr(shuffle, "_BUCKET", 1)
     rng = generator(2, 1)
     orders = Counter(tuple(in_random_order(np.arange(4), rng).tolist()) for _ in range(6_000))
     assert set(orders) == set(itertools.permutations(range(4)))
@@ -82,14 +97,37 @@ def test_the_users_default_device_does_not_matter(size):
 def test_threads_do_not_change_the_order(monkeypatch):
     """Large arrays are shuffled by several threads; each chunk and bucket has a seed of its own."""
     monkeypatch.setattr(shuffle, "_SMALL", 0)
-    monkeypatch.setattr(shuffle, "_LARGE", 0)
+    monkeypatch.setattr(threads, "_LARGE", 0)
     before, orders = torch.get_num_threads(), []
     try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            orders.append(shuffle.in_random_order(np.arange(200_000, dtype=np.int32), np.random.default_rng(0)))
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            orders.append(in_random_order(np.arange(200_000, dtype=np.int32), np.random.default_rng(0)))
     finally:
         torch.set_num_threads(before)
     assert sorted(orders[0].tolist()) == list(range(200_000))
     assert (orders[0] == orders[1]).all()
     assert (orders[0] == orders[2]).all()
+
+
+@given(data=st.data())
+def test_what_is_asked_for_first_does_not_change_the_order(data):
+    """Buckets are put in order when their entries are first wanted."""
+    size = data.draw(st.integers(1, 400))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shuffle, "_SMALL", 0)
+        patch.setattr(shuffle, "_BUCKET", 20)
+        patch.setattr(shuffle, "_CHUNK", 64)
+        whole = in_random_order(np.arange(size, dtype=np.int32), generator(3, 1))
+        order = shuffle.in_random_order(np.arange(size, dtype=np.int32), generator(3, 1))
+    place = st.one_of(st.none(), st.integers(-size - 1, size + 1))
+    for _ in range(4):
+        wanted = slice(data.draw(place), data.draw(place), data.draw(st.sampled_from([None, 1, 2, 7, -1, -3])))
+        assert np.array_equal(order[wanted], whole[wanted])
+        assert np.array_equal(pickle.loads(pickle.dumps(order))[wanted], whole[wanted])
+
+
+def test_an_order_cannot_be_changed():
+    order = Order(np.arange(4))
+    with pytest.raises(ValueError, match="read-only"):
+        order[:2][0] = 3

@@ -41,15 +41,6 @@ def test_only_ones_is_uniform():
     assert [weights.uniform for weights, _ in FORMS.values()] == [False, False, True]
 
 
-@pytest.mark.parametrize("samples", [np.array([0, 5]), np.array([True, False, False, False, False, True])])
-@pytest.mark.parametrize("name", ["coded", "dense"])
-def test_leaving_samples_out(name, samples):
-    weights = Weights.coded(CODES.copy(), LEVELS) if name == "coded" else Weights.dense(np.array(EXPECTED))
-    weights.leave_out(samples)
-    assert weights.of(np.arange(6)).tolist() == [0, 0, 4 / 3, 0, 1, 0]
-    assert weights.kept().tolist() == [2, 4]
-
-
 def test_kept_is_the_callers_own():
     weights = Weights.ones(4)
     weights.kept()[:] = 0

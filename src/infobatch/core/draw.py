@@ -7,15 +7,18 @@ E[weight · kept] = 1 exactly, whatever the group's size.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .weights import MAX_LEVELS, Weights
+from .threads import workers
+from .weights import LEFT_OUT, MAX_LEVELS, Weights
 
 ALWAYS = 0  # the group of samples that are never left out
 _FEW = 4  # up to so many groups, a pass over all samples for each beats one that sorts them
 _SMALL = 4096  # a group of this size fits the cache, so that drawing one by one is fast
+_CHUNK = 1 << 18  # samples drawn from at a time: what is known of them fits the cache
 
 
 def fixed_size(
@@ -37,20 +40,17 @@ def fixed_size(
         return Weights.ones(len(group))
     weight = np.where(rescale & (prune > 0), size / np.maximum(size - prune, 1), 1.0)
     levels, code = np.unique(np.append(weight, 0.0), return_inverse=True)  # 0 sorts first: the level "left out"
-    if len(levels) <= MAX_LEVELS:
-        weights = Weights.coded(_codes(code[:-1].astype(np.uint8), group), levels)
+    coded = len(levels) <= MAX_LEVELS
+    table = code[:-1].astype(np.uint8) if coded else weight
+    wanted = np.flatnonzero(prune)
+    values = np.empty(len(group), table.dtype)
+    if len(wanted) <= _FEW:
+        _leave_out_by_chunks(values, table, group, {int(g): int(prune[g]) for g in wanted}, rng)
     else:
-        weights = Weights.dense(weight[group])
-    for g, members in _members(group, np.flatnonzero(prune)):
-        weights.leave_out(_subset(members, int(prune[g]), rng))
-    return weights
-
-
-def _codes(code: NDArray[np.uint8], group: NDArray[np.integer]) -> NDArray[np.uint8]:
-    """The code of each sample's group, in one pass over bytes where the groups fit into them."""
-    if group.dtype != np.uint8:
-        return np.asarray(code[group])
-    return np.frombuffer(bytearray(group.data).translate(bytes(code).ljust(256, b"\0")), np.uint8)
+        values[:] = table[group]
+        for g, members in zip(wanted, _members(group, wanted), strict=True):
+            values[rng.choice(members, prune[g], replace=False, shuffle=False)] = LEFT_OUT
+    return Weights.coded(values, levels) if coded else Weights.dense(values)
 
 
 def group_sizes(group: NDArray[np.integer], groups: int) -> NDArray[np.int64]:
@@ -60,45 +60,86 @@ def group_sizes(group: NDArray[np.integer], groups: int) -> NDArray[np.int64]:
     return np.array([np.count_nonzero(group == g) for g in range(groups)])
 
 
-def _members(
-    group: NDArray[np.integer], wanted: NDArray[np.intp]
-) -> Iterator[tuple[int, NDArray[np.bool_] | NDArray[np.intp]]]:
-    """The samples of each wanted group: as masks, a pass a group, for a few; by one stable (radix) sort for many."""
-    if len(wanted) <= _FEW:
-        for g in wanted:
-            yield int(g), group == g
-        return
+def _members(group: NDArray[np.integer], wanted: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """The samples of each wanted group, by one stable (radix) sort."""
     by_group = np.argsort(group, kind="stable")
     ends = np.cumsum(np.bincount(group))
     for g in wanted:
-        yield int(g), by_group[ends[g - 1] : ends[g]]
+        yield by_group[ends[g - 1] : ends[g]]
 
 
-def _subset(
-    members: NDArray[np.bool_] | NDArray[np.intp], count: int, rng: np.random.Generator, bits: int = 8
-) -> NDArray[np.bool_] | NDArray[np.intp]:
-    """``count`` of the members, every set of that size equally likely.
+def _leave_out_by_chunks(
+    values: NDArray[Any],
+    table: NDArray[Any],
+    group: NDArray[np.integer],
+    prune: dict[int, int],
+    rng: np.random.Generator,
+) -> None:
+    """Fill ``values`` with ``table[group]``, and with 0 where a sample is left out.
 
-    From a large mask by passes over bytes: every member gets a random key; the lowest keys are in, and only among those
-    with the key at which the count is reached are members drawn one by one.
+    How many go from each chunk is drawn first, as if the whole group were drawn from (multivariate hypergeometric); a
+    uniform subset of that size in each chunk then makes a uniform subset of the group. Chunks have seeds of their own,
+    so that the outcome is the same on any number of threads.
     """
-    if members.dtype != bool:
-        return rng.choice(members, count, replace=False, shuffle=False)
+    starts = range(0, len(group), _CHUNK)
+    counts = {g: [count] for g, count in prune.items()}
+    sources = [rng]
+    if len(starts) > 1:
+        for g, count in prune.items():
+            sizes = [np.count_nonzero(group[start : start + _CHUNK] == g) for start in starts]
+            counts[g] = rng.multivariate_hypergeometric(sizes, count).tolist()
+        sources = [np.random.Generator(np.random.SFC64(seed)) for seed in rng.integers(1 << 63, size=len(starts))]
+
+    def draw(number: int, start: int, source: np.random.Generator) -> None:
+        here, out = group[start : start + _CHUNK], values[start : start + _CHUNK]
+        out[:] = _looked_up(table, here)
+        for g in prune:
+            leave_out(out, here == g, counts[g][number], source)
+
+    with workers(len(group)) as each:
+        for _ in each(draw, range(len(starts)), starts, sources):
+            pass
+
+
+def _looked_up(table: NDArray[Any], group: NDArray[np.integer]) -> NDArray[Any]:
+    """``table[group]``, by one pass over bytes where both are bytes."""
+    if group.dtype != np.uint8 or table.dtype != np.uint8:
+        return np.asarray(table[group])
+    return np.frombuffer(group.tobytes().translate(bytes(table).ljust(256, b"\0")), np.uint8)
+
+
+def leave_out(
+    values: NDArray[Any], members: NDArray[np.bool_], count: int, rng: np.random.Generator, bits: int = 8
+) -> None:
+    """Set ``count`` of the members' values to 0, every set of that size equally likely.
+
+    Of many, by passes over bytes: every member gets a random key; the lowest keys are in, and only among those with
+    the key at which the count is reached are members drawn one by one.
+    """
     if len(members) <= _SMALL:
-        return rng.choice(np.flatnonzero(members), count, replace=False, shuffle=False)
-    key = rng.integers(0, 1 << bits, len(members), dtype=np.uint8)
+        values[rng.choice(np.flatnonzero(members), count, replace=False, shuffle=False)] = LEFT_OUT
+        return
+    key = random_bytes(rng, len(members)) >> np.uint8(8 - bits)
     low, high = 0, 1 << bits  # the members with a key below `low` are too few, or just enough; below `high`, more
+    bound = count * high // max(int(np.count_nonzero(members)), 1)  # a step or two from where it will be
     while high - low > 1:
-        middle = (low + high) // 2
-        if np.count_nonzero((key < middle) & members) <= count:
-            low = middle
+        bound = min(max(bound, low + 1), high - 1)
+        if np.count_nonzero((key < bound) & members) <= count:
+            low, bound = bound, bound + 1
         else:
-            high = middle
+            high, bound = bound, bound - 1
     chosen = (key < low) & members
     undecided = np.flatnonzero((key == low) & members)
     missing = count - np.count_nonzero(chosen)
     chosen[rng.choice(undecided, missing, replace=False, shuffle=False)] = True
-    return chosen
+    np.multiply(
+        values, (~chosen).view(np.uint8), out=values
+    )  # one pass, where setting by mask would branch at each sample
+
+
+def random_bytes(rng: np.random.Generator, count: int) -> NDArray[np.uint8]:
+    """Independent uniform bytes, eight at a time; the same on machines of either byte order."""
+    return rng.integers(0, 1 << 64, -(-count // 8), dtype=np.uint64).astype("<u8", copy=False).view(np.uint8)[:count]
 
 
 def systematic(keep: NDArray[np.floating], rng: np.random.Generator, bits: int = 32) -> Weights:

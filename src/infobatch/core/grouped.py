@@ -70,12 +70,7 @@ class GroupedMethod(Method):
 
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
         width = len(self.shares)
-        cell = np.full(len(scores), ALWAYS, np.uint8 if self.strata is None else np.int32)
-        cells = 1
-        for members in self._members(scores):
-            cell[members] = self.group(scores[members])
-            cell[members] += cell.dtype.type(cells)
-            cells += width
+        cell, cells = self._cells(scores)
         size = group_sizes(cell, cells)
         shares = np.asarray(self.shares)
         target = None
@@ -90,13 +85,25 @@ class GroupedMethod(Method):
         labels = None if self.strata is None else zlib.crc32(self.strata.tobytes())
         return {"saving": self.saving, "rescale": self.rescale, "strata": labels}
 
-    def _members(self, scores: NDArray[np.float32]) -> Iterator[slice | NDArray[np.intp]]:
+    def _cells(self, scores: NDArray[np.float32]) -> tuple[NDArray[np.integer], int]:
+        """(the cell of each sample, how many cells there are): ALWAYS, then each label's groups."""
+        unknown = np.zeros(0, bool)
+        if self.needs_scores and np.isnan(scores.min(initial=0)):
+            unknown = np.isnan(scores)
+        if self.strata is None and not len(unknown):
+            return self.group(scores) + np.uint8(ALWAYS + 1), ALWAYS + 1 + len(self.shares)
+        cell = np.full(len(scores), ALWAYS, np.uint8 if self.strata is None else np.int32)
+        cells = ALWAYS + 1
+        for members in self._members(unknown):
+            cell[members] = self.group(scores[members])
+            cell[members] += cell.dtype.type(cells)
+            cells += len(self.shares)
+        return cell, cells
+
+    def _members(self, unknown: NDArray[np.bool_]) -> Iterator[NDArray[np.intp]]:
         """The scored samples, label by label."""
-        unknown = np.isnan(scores) if self.needs_scores else np.zeros(1, bool)
         if self.strata is None:
-            if not unknown.any():
-                yield slice(None)
-            elif not unknown.all():
+            if not unknown.all():
                 yield np.flatnonzero(~unknown)
             return
         by_label = np.argsort(self.strata, kind="stable")

@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from .plan import EpochPlan
 from .scores import ScoreTable
+from .slice import Slice
 from .watch import REMEDY, DriftError, Watch
 from .weights import WeightLookup, working_dtype
 from .window import Window, weighted_sum
 
 _CHUNK = 1 << 12  # indices turned into Python ints at a time: few enough for the cache
 _BATCHES = 64  # how many have their scores booked together
-
-
-@dataclass(frozen=True)
-class Slice:
-    """One rank's part of a plan from entry ``start`` on: ``indices`` in order; the last may be padding.
-
-    Padding weighs nothing; ``global_padding`` counts that of all ranks, so that the mean over ranks is the true one.
-    """
-
-    indices: NDArray[np.integer]
-    world: int = 1
-    padded: bool = False
-    global_padding: int = 0
-    start: int = 0
 
 
 class EpochLedger:
@@ -46,7 +31,7 @@ class EpochLedger:
         self.batches_before = batches_before  # of this epoch, before it was resumed
         self.part = part
         self.table = table
-        self.watch = Watch(len(part.indices))
+        self.watch = Watch(len(part))
         self.consumed = 0  # samples that update() has accounted for, by the host's count
         self._lookup: WeightLookup | None = None
         if by_index or table.values.device.type == "cpu":  # there it costs nothing
@@ -61,7 +46,7 @@ class EpochLedger:
     # -- handing out ---------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self.part.indices)
+        return len(self.part)
 
     def open(self, sampler: Sampler[int]) -> Iterator[Iterator[int]]:
         """The slice's indices, in chunks, for a pass that has had no update yet."""
@@ -73,7 +58,7 @@ class EpochLedger:
     def _chunks(self) -> Iterator[Iterator[int]]:
         self.watch.begin()
         for start in range(0, len(self), _CHUNK):
-            chunk = self.part.indices[start : start + _CHUNK].tolist()
+            chunk = self.part[start : start + _CHUNK].tolist()
             self._chunk, self._chunk_end = iter(chunk), start + len(chunk)
             yield self._chunk
 
@@ -163,7 +148,7 @@ class EpochLedger:
     def _padding(self, index: torch.Tensor) -> torch.Tensor:
         """Which of these samples is this rank's padding."""
         if not self.plan.repeats:
-            return index == int(self.part.indices[-1])
+            return index == self.part.padding
         last = self.consumed + len(index) >= len(self)  # the sample may be here in its own right as well
         return torch.arange(len(index), device=index.device) == (len(index) - 1 if last else -1)
 
@@ -178,7 +163,7 @@ class EpochLedger:
         start, end = self.consumed, min(self.consumed + _BATCHES * count, len(self))
         if loss.device.type != "cpu":
             end = len(self)  # one transfer an epoch
-        indices = self.part.indices[start:end]
+        indices = self.part[start:end]
         weights = None
         if not self.plan.by_sample.uniform or self.part.global_padding:
             values = np.array(self.plan.by_sample.of(indices))

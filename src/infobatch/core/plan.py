@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .shuffle import in_random_order
+from .shuffle import Order, in_random_order
 from .weights import Weights
 
 
@@ -21,10 +21,15 @@ class EpochPlan:
     """
 
     epoch: int
-    indices: NDArray[np.integer]
+    order: Order  # the indices, of which those that no one asked for yet may still have to be shuffled
     by_sample: Weights
     total: int  # how many samples the epoch would have had without pruning
     repeats: bool = False  # whether a sample may occur more than once (in an order of the user's own)
+
+    @property
+    def indices(self) -> NDArray[np.integer]:
+        """The samples, in the order of training."""
+        return self.order[:]
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -32,7 +37,7 @@ class EpochPlan:
         return self.by_sample.of(self.indices)
 
     def __len__(self) -> int:
-        return len(self.indices)
+        return len(self.order)
 
     def __repr__(self) -> str:
         return f"EpochPlan(epoch={self.epoch}, kept {len(self)} of {self.total})"
@@ -49,18 +54,13 @@ def shuffled(epoch: int, weights: Weights, rng: np.random.Generator, order: Iter
     With an own order (any iterable of indices, repeats allowed) the plan is that order less the samples left out.
     """
     if order is None:
-        indices = in_random_order(weights.kept(), rng)
-        total = weights.size
-    else:
-        wanted = _as_indices(order)
-        if len(wanted) and not (wanted.min() >= 0 and wanted.max() < weights.size):
-            raise IndexError(
-                f"order gave an index outside 0..{weights.size - 1}: it must yield indices of the wrapped dataset"
-            )
-        indices = wanted[weights.of(wanted) > 0]
-        total = len(wanted)
-    indices.setflags(write=False)
-    return EpochPlan(epoch, indices, weights, total, repeats=order is not None)
+        return EpochPlan(epoch, in_random_order(weights.kept(), rng), weights, weights.size)
+    wanted = _as_indices(order)
+    if len(wanted) and not (wanted.min() >= 0 and wanted.max() < weights.size):
+        raise IndexError(
+            f"order gave an index outside 0..{weights.size - 1}: it must yield indices of the wrapped dataset"
+        )
+    return EpochPlan(epoch, Order(wanted[weights.of(wanted) > 0]), weights, len(wanted), repeats=True)
 
 
 def _as_indices(order: Iterable[int]) -> NDArray[np.int64]:

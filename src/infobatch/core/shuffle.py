@@ -1,78 +1,107 @@
-"""A uniform shuffle that stays in the processor's cache.
+"""A uniform shuffle that stays in the processor's cache, and that is made as far as it is asked for.
 
-Fisher-Yates jumps through the whole array: at millions of entries each jump waits for memory. Here every entry first
-goes to one of 256 buckets at random, by sequential passes; each bucket, small enough for the cache, is then permuted by
-itself. Independent buckets and uniform orders within them make every permutation equally likely (to the 32 bits of the
-random numbers that torch's own permutations use).
+Fisher-Yates jumps through the whole array: at many millions of entries each jump waits for memory. Here every entry
+first goes to one of up to 256 buckets at random, by sequential passes; each bucket, small enough for the cache, is
+permuted by itself when its entries are first wanted, so that an epoch starts before its last batches are in order.
+Independent buckets and uniform orders within them make every permutation equally likely (to the 32 bits of the random
+numbers that torch's own permutations use).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .draw import random_bytes
+from .threads import workers
+
 _SEEDS = 1 << 63
-_BUCKETS = 256
+_MAX_BUCKETS = 256  # their numbers are bytes
+_BUCKET = 1 << 18  # entries that fit into the cache
 _CHUNK = 1 << 16  # entries sorted into buckets at a time: keys, order and entries fit into the cache together
-_SMALL = 1 << 18  # below this the whole array fits
-_LARGE = 1 << 22  # from here on a bucket is work enough for a thread of its own
+_SMALL = 1 << 22  # below this one permutation of all is faster
 
 
-def in_random_order(indices: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.integer]:
+class Order:
+    """Indices in their order of training: ``order[start:stop]`` is an array that no one can change.
+
+    What lies behind may still have to be permuted, bucket by bucket: ``ends`` and ``seeds``, one each per bucket.
+    """
+
+    __slots__ = ("_ends", "_entries", "_final", "_seeds")
+
+    def __init__(self, entries: NDArray[np.integer], ends: Iterable[int] = (), seeds: Iterable[int] = ()) -> None:
+        self._entries = entries
+        self._ends, self._seeds = list(ends)[::-1], list(seeds)[::-1]
+        self._final = 0 if self._ends else len(entries)  # how many, from the front, are in their place
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, wanted: slice) -> NDArray[np.integer]:
+        start, stop, step = wanted.indices(len(self))
+        self._settle(max(start + 1, stop) if step > 0 else start + 1)
+        view = self._entries[wanted]
+        view.setflags(write=False)
+        return view
+
+    def _settle(self, stop: int) -> None:
+        """Put the first ``stop`` entries in their place, and those that share a bucket with them."""
+        while self._final < min(stop, len(self)):
+            end = self._ends.pop()
+            bucket = self._entries[self._final : end]
+            bucket[:] = _permuted(bucket, self._seeds.pop())
+            self._final = end
+
+    def __reduce__(self) -> tuple[type[Order], tuple[NDArray[np.integer]]]:
+        return Order, (self[:],)
+
+
+def in_random_order(indices: NDArray[np.integer], rng: np.random.Generator) -> Order:
     """``indices`` in uniformly random order; the given array is used up.
 
     Chunks and buckets have seeds of their own, so that the order is the same on any number of threads.
     """
     if len(indices) <= _SMALL:
-        return indices[_permutation(len(indices), int(rng.integers(_SEEDS)))]
+        return Order(_permuted(indices, int(rng.integers(_SEEDS))))
+    buckets = min(_MAX_BUCKETS, 1 << (len(indices) // _BUCKET).bit_length())
     starts = range(0, len(indices), _CHUNK)
     chunk_seeds = rng.integers(_SEEDS, size=len(starts)).tolist()
-    bucket_seeds = rng.integers(_SEEDS, size=_BUCKETS).tolist()
-    result = np.empty_like(indices)
+    bucket_seeds = rng.integers(_SEEDS, size=buckets).tolist()
+    gathered = np.empty_like(indices)
 
     def sort_chunk(start: int, seed: int) -> NDArray[np.intp]:
-        return start + _sort_into_buckets(indices[start : start + _CHUNK], seed)
+        return start + _sort_into_buckets(indices[start : start + _CHUNK], buckets, seed)
 
-    with _workers(len(indices)) as each:
+    with workers(len(indices)) as each:
         bounds = np.stack(list(each(sort_chunk, starts, chunk_seeds)))
-        ends = np.cumsum(np.diff(bounds, axis=1).sum(axis=0))
+        sizes = np.diff(bounds, axis=1).sum(axis=0)
+        ends = np.cumsum(sizes)
 
-        def permute_bucket(bucket: int, seed: int) -> None:
+        def gather(bucket: int) -> None:
             pieces = zip(bounds[:, bucket].tolist(), bounds[:, bucket + 1].tolist(), strict=True)
-            entries = np.concatenate([indices[start:end] for start, end in pieces])
-            out = result[ends[bucket] - len(entries) : ends[bucket]]
-            np.take(entries, _permutation(len(entries), seed), out=out, mode="clip")
+            out = gathered[ends[bucket] - sizes[bucket] : ends[bucket]]
+            np.concatenate([indices[start:end] for start, end in pieces], out=out)
 
-        for _ in each(permute_bucket, range(_BUCKETS), bucket_seeds):
+        for _ in each(gather, range(buckets)):
             pass
-    return result
+    return Order(gathered, ends.tolist(), bucket_seeds)
 
 
-@contextmanager
-def _workers(size: int) -> Iterator[Callable[..., Iterable[Any]]]:
-    """``map``, or a threaded one where the pieces are large enough to be worth it."""
-    threads = min(torch.get_num_threads(), 8)
-    if size < _LARGE or threads == 1:
-        yield map
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        yield pool.map
-
-
-def _sort_into_buckets(chunk: NDArray[np.integer], seed: int) -> NDArray[np.intp]:
-    """Group the chunk by random buckets, in place; returns where each bucket starts, and the end."""
-    bucket = np.random.Generator(np.random.SFC64(seed)).integers(0, _BUCKETS, len(chunk), dtype=np.uint8)
+def _sort_into_buckets(chunk: NDArray[np.integer], buckets: int, seed: int) -> NDArray[np.intp]:
+    """Group the chunk by random buckets, a power of two, in place; returns where each starts, and the end."""
+    rng = np.random.Generator(np.random.SFC64(seed))
+    bucket = random_bytes(rng, len(chunk)) & np.uint8(buckets - 1)
     chunk[:] = chunk[np.argsort(bucket, kind="stable")]
-    return np.concatenate(([0], np.cumsum(np.bincount(bucket, minlength=_BUCKETS))))
+    return np.concatenate(([0], np.cumsum(np.bincount(bucket, minlength=buckets))))
 
 
-def _permutation(size: int, seed: int) -> NDArray[np.int64]:
-    """A permutation, by torch, which makes them twice as fast as numpy."""
+def _permuted(entries: NDArray[np.integer], seed: int) -> NDArray[np.integer]:
+    """The entries in random order, by torch, which is several times as fast as numpy."""
     generator = torch.Generator(device="cpu").manual_seed(seed)
-    return torch.randperm(size, generator=generator, device="cpu").numpy()
+    dtype = torch.int32 if len(entries) <= np.iinfo(np.int32).max else torch.int64
+    places = torch.randperm(len(entries), generator=generator, dtype=dtype, device="cpu")
+    return torch.from_numpy(entries).index_select(0, places).numpy()

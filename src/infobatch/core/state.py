@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .plan import EpochPlan
+from .shuffle import Order
 from .stats import EpochStats
 from .weights import MAX_LEVELS, Weights
 
@@ -84,14 +85,13 @@ def plan_from_state(state: dict[str, Any], size: int) -> EpochPlan:
     """The inverse of :func:`plan_state`."""
     total = len(state["indices"])
     indices = state["indices"][: state["kept"]].cpu().numpy().copy()
-    indices.setflags(write=False)
     if state["uniform"]:
         weights = Weights.ones(size)
     elif "values" in state:
         weights = Weights.dense(state["values"].cpu().numpy().copy())
     else:
         weights = Weights.coded(state["codes"].cpu().numpy().copy(), state["levels"].cpu().numpy().copy())
-    return EpochPlan(state["epoch"], indices, weights, total, state["repeats"])
+    return EpochPlan(state["epoch"], Order(indices), weights, total, state["repeats"])
 
 
 def checksum(state: dict[str, Any], digest: int = 0) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,17 @@ def exact_mean(scores: NDArray[np.float32]) -> float:
     >>> exact_mean(np.full(10_000, 0.1, np.float32)) == float(np.float32(0.1))
     True
     """
+    return fixed_order_sum(scores) / len(scores)
+
+
+def fixed_order_sum(scores: NDArray[np.float32]) -> float:
+    """The sum, as :func:`exact_mean` takes it."""
     whole = len(scores) - len(scores) % _LANES
     lanes = np.zeros(_LANES)
     if whole:
         lanes = np.add.reduce(scores[:whole].reshape(-1, _LANES), axis=0, dtype=np.float64)
     lanes[: len(scores) - whole] += scores[whole:]
-    return math.fsum(lanes) / len(scores)
+    return math.fsum(lanes)
 
 
 def quantiles(scores: NDArray[np.float32], shares: Sequence[float]) -> list[float]:
@@ -36,11 +42,12 @@ def quantiles(scores: NDArray[np.float32], shares: Sequence[float]) -> list[floa
     [2.0, 4.5]
     """
     found = []
-    above, skipped = scores, 0  # the scores from rank `skipped` on
+    above, skipped = scores.copy(), 0  # the scores from rank `skipped` on, partly sorted
     for share in shares:
         place = share * (len(scores) - 1)
         rank = math.floor(place)
-        above = np.partition(above, rank - skipped)[rank - skipped :]
+        above.partition(rank - skipped)
+        above = above[rank - skipped :]
         skipped = rank
         low = float(above[0])
         high = float(above[1:].min()) if len(above) > 1 else low
@@ -48,7 +55,7 @@ def quantiles(scores: NDArray[np.float32], shares: Sequence[float]) -> list[floa
     return found
 
 
-def as_float32_bound(threshold: float) -> np.float32:
+def as_float32_bound(threshold: float | Fraction) -> np.float32:
     """The smallest float32 that is not below ``threshold``.
 
     For float32 scores, ``score < threshold`` holds exactly when ``score < as_float32_bound(threshold)`` does, so that

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .threads import workers
+
 MAX_LEVELS = 256
 _CHUNK = 1 << 18
 LEFT_OUT = 0  # the code of a sample that is not in the epoch
@@ -66,12 +68,17 @@ class Weights:
             return np.arange(self.size, dtype=dtype)
         present = self.codes if self.codes is not None else self.values
         assert present is not None
-        kept = np.empty(np.count_nonzero(present), dtype)
-        end = 0
-        for start in range(0, self.size, _CHUNK):  # so that the wide indices numpy finds never exist all at once
+        starts = range(0, self.size, _CHUNK)  # so that the wide indices numpy finds never exist all at once
+        ends = np.cumsum([np.count_nonzero(present[start : start + _CHUNK]) for start in starts])
+        kept = np.empty(ends[-1] if len(ends) else 0, dtype)
+
+        def find(start: int, end: int) -> None:
             found = np.flatnonzero(present[start : start + _CHUNK] != LEFT_OUT)
-            np.add(found, start, out=kept[end : end + len(found)], casting="unsafe")
-            end += len(found)
+            np.add(found, start, out=kept[end - len(found) : end], casting="unsafe")
+
+        with workers(self.size) as each:
+            for _ in each(find, starts, ends.tolist()):
+                pass
         return kept
 
     def of(self, indices: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -82,15 +89,6 @@ class Weights:
         if self.values is not None:
             return np.asarray(self.values[indices])
         return np.broadcast_to(np.float64(1), np.shape(indices))
-
-    def leave_out(self, samples: NDArray[np.integer] | NDArray[np.bool_]) -> None:
-        """Take samples, given by indices or a mask, out of the epoch; while the weights are being made."""
-        table = self.codes if self.codes is not None else self.values
-        assert table is not None
-        if samples.dtype == bool:
-            np.multiply(table, ~samples, out=table)  # one pass, where setting by mask would branch at each sample
-        else:
-            table[samples] = LEFT_OUT
 
     def lookup(self, device: torch.device, dtype: torch.dtype) -> WeightLookup:
         """The same weights as tensors, for the training step."""

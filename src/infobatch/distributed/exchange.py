@@ -42,7 +42,7 @@ def share_scores(plan: EpochPlan, ledger: EpochLedger, rejected: int) -> int:
     belong to is known from the plan, as integers. Scores of samples not trained on yet are the old ones everywhere.
     """
     part, table = ledger.part, ledger.table
-    own = torch.from_numpy(part.indices.astype(np.int64))
+    own = torch.from_numpy(part[:].astype(np.int64))
     message = torch.empty(_HEADER + len(own), dtype=torch.int32, device="cpu")
     message[0] = rejected
     message[1] = _digest(plan.indices)
