@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -301,7 +302,9 @@ def test_what_regroups_or_re_shards_is_noticed_at_the_first_step(wrapper: str, w
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_what_regroups_or_re_shards_is_no_obstacle_where_there_is_an_index(wrapper: str, workers: int) -> None:
+def test_what_regroups_is_no_obstacle_where_there_is_an_index_and_what_drops_is_told_of(
+    wrapper: str, workers: int
+) -> None:
     train_data = make(index_key="index")
     loader = WRAPPERS[wrapper](train_data, workers)
     for epoch in range(3):
@@ -309,7 +312,13 @@ def test_what_regroups_or_re_shards_is_no_obstacle_where_there_is_an_index(wrapp
         assert train_data.epoch == epoch
         assert seen
         assert set(seen) <= set(train_data.plan.indices.tolist())
-    train_data.set_epoch(0)  # nothing to complain of at the last epoch's end
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            train_data.set_epoch(epoch + 1)
+        told = [str(w.message) for w in said]
+        kept = train_data.stats.epochs[epoch].kept
+        assert len(told) == (len(seen) < kept)
+        assert all(f"{kept} samples were handed out for this epoch, but only {len(seen)} came back" in t for t in told)
 
 
 @pytest.mark.parametrize("wrapper", ["prepare_data_loader", "BatchSamplerShard"])

@@ -90,3 +90,29 @@ def test_padding_weighs_nothing_when_the_same_sample_is_also_there_in_earnest(by
     plan = plan_of(np.array([4, 4, 2, 3, 1]), 6, weighted=False)
 
     assert step_means(plan, 2, 2, 0, by_index) == pytest.approx(true_means(plan, 4, 0))
+
+
+@given(size=st.integers(1, 60), world=st.integers(1, 7), data=st.data())
+def test_padding_is_the_plan_s_first_sample_also_after_a_resume(size: int, world: int, data: st.DataObject) -> None:
+    """Its weight is 0, but batch norm sees it: a resumed epoch must end as the whole one does."""
+    start = data.draw(st.integers(0, size - 1))
+    order = Order(np.random.default_rng(size).permutation(size))
+    for rank in range(world):
+        part = Slice(order, rank, world, start)
+        if part.padded:
+            assert part[:][-1] == order[:1][0]
+
+
+def test_padding_leaves_the_score_it_has() -> None:
+    """The plan's first sample was trained on, and scored, before the epoch was resumed."""
+    plan = plan_of(np.array([4, 2, 3, 1]), 6, weighted=False)
+    table = ScoreTable(6)
+    table.values[4] = 7.0
+    ledger = EpochLedger(plan, Slice(plan.order, rank=1, world=2, start=1), table)
+    assert ledger.part[:].tolist() == [3, 4]
+    ledger.open(None)  # type: ignore[arg-type]
+    ledger.update_by_index(
+        torch.tensor([1.0, torch.nan]), index := torch.tensor([3, 4]), torch.tensor([1.0, torch.nan])
+    )
+    assert table.values[index].tolist() == [1.0, 7.0]
+    assert int(table.rejected) == 0

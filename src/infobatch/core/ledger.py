@@ -130,10 +130,10 @@ class EpochLedger:
                 f"epoch or was not drawn by train_data.sampler. {REMEDY}"
             )
         self._strays += stray
+        padding = None
         if self.part.padded:
             padding = self._padding(index)
             weight = torch.where(padding, torch.zeros_like(weight), weight)
-            score = torch.where(padding, torch.zeros_like(score), score)  # its owner's score replaces it
         mean = weighted_sum(loss, weight) / self._denominator(self.consumed, count)
         if compiling:
             self._compiled = True
@@ -142,7 +142,7 @@ class EpochLedger:
             self.flush()  # the window goes on from its own place
             self.consumed += count
             self.watch.note(by_index=True)
-        self.table.write(index, score)
+        self.table.write(index, score, leave=padding)
         return mean.to(loss.dtype)
 
     def _padding(self, index: torch.Tensor) -> torch.Tensor:

@@ -32,16 +32,19 @@ class ScoreTable:
             self.values = self.values.to(device)
             self.rejected = self.rejected.to(device)
 
-    def write(self, index: torch.Tensor, score: torch.Tensor) -> None:
-        """Book one score per index: no host sync, no graph break."""
+    def write(self, index: torch.Tensor, score: torch.Tensor, leave: torch.Tensor | None = None) -> None:
+        """Book one score per index, but for those that ``leave`` marks: no host sync, no graph break."""
         score = score.detach().to(torch.float32)
         old = self.values.index_select(0, index)
         finite = torch.isfinite(score)
         if self.momentum != 1.0:
             averaged = self.momentum * score + (1 - self.momentum) * old
             score = torch.where(torch.isnan(old), score, averaged)
+        rejected = ~finite
+        if leave is not None:
+            finite, rejected = finite & ~leave, rejected & ~leave
         self.values.index_copy_(0, index, torch.where(finite, score, old))
-        self.rejected += (~finite).sum()
+        self.rejected += rejected.sum()
 
     def write_repeats(self, index: torch.Tensor, score: torch.Tensor) -> None:
         """Book scores one after the other where an index may occur more than once."""

@@ -51,8 +51,8 @@ class Slice:
 
     @property
     def padding(self) -> int:
-        """The sample that padded ranks get once more."""
-        return int(self.order[self.start : self.start + 1][0])
+        """The sample that padded ranks get once more: the same wherever the epoch was resumed."""
+        return int(self.order[:1][0])
 
     @property
     def _left(self) -> int:

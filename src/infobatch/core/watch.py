@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from torch.utils.data import Sampler
@@ -165,7 +166,18 @@ class Watch:
     def check_end(self, done: int, handed_out: int) -> None:
         """Raise if the loader delivered everything, but the last batches did not come back."""
         delivery = self._delivery
-        if delivery is None or self._by_index or not self.updates or done >= self.deliverable:
+        if delivery is None or not self.updates or done >= self.deliverable:
+            return
+        if self._by_index:
+            if delivery.batch_size is None and handed_out >= self.length:
+                warnings.warn(
+                    f"{self.length} samples were handed out for this epoch, but only {done} came back: the loader "
+                    f"takes its batches from a {delivery.source}, which drops or re-shards what train_data.sampler has "
+                    "sharded already. Let it pass every index on (see the integration for your framework); if the "
+                    "epoch was left early on purpose, all is well",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             return
         if delivery.restarted:
             all_delivered = delivery.drained and handed_out >= self.deliverable
