@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..dataset import InfoBatch
@@ -20,3 +22,25 @@ def metrics(train_data: InfoBatch) -> dict[str, float]:
     if len(known):
         found["infobatch/mean_score"] = float(known.mean(dtype=np.float64))
     return found
+
+
+def log(train_data: InfoBatch, logger: Any, step: int) -> None:
+    """Send :func:`metrics` to ``logger``, as of ``step`` in its own count (epochs or steps, as your other curves).
+
+    ``logger`` is a TensorBoard ``SummaryWriter``, a W&B run, the ``mlflow`` module, or anything that takes a dict by
+    ``log_metrics(values, step=...)`` or ``log(values, step=...)``, such as a Lightning logger or an ``Accelerator``.
+    With several processes call it on one.
+    """
+    values = metrics(train_data)
+    if hasattr(logger, "add_scalar"):
+        for name, value in values.items():
+            logger.add_scalar(name, value, step)
+    elif hasattr(logger, "log_metrics"):
+        logger.log_metrics(values, step=step)
+    elif hasattr(logger, "log"):
+        logger.log(values, step=step)
+    else:
+        raise TypeError(
+            f"logger must have add_scalar (TensorBoard), log_metrics (MLflow, Lightning) or log (W&B, Accelerate), got "
+            f"{logger!r}: send metrics(train_data) to it yourself"
+        )

@@ -1,0 +1,45 @@
+"""Run by torchrun on two processes: trains in several ways and writes what this process has seen to ``<rank>.pt``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader
+
+from infobatch import InfoBatch
+from infobatch.integrations.accelerate import prepare
+from integrations.accelerate_training import EPOCHS, TRAIN, accelerated
+
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+
+
+def refused(train: Any, *arguments: Any, **options: Any) -> str:
+    try:
+        train(*arguments, **options)
+    except ValueError as error:
+        return str(error)
+    return "not refused"
+
+
+early = InfoBatch(TRAIN, EPOCHS, index_key="index")
+accelerator = Accelerator(cpu=True)
+found = {
+    "pruned": accelerated(batch=4),
+    "uneven": accelerated(batch=4, config={"even_batches": False}),
+    "accumulated": accelerated(batch=4, accumulate=3),
+    "refused": {
+        "dispatch_batches": refused(accelerated, config={"dispatch_batches": True}),
+        "split_batches": refused(accelerated, config={"split_batches": True}),
+        "made too early": refused(prepare, accelerator, DataLoader(early, 4, sampler=early.sampler)),
+    },
+}
+accelerated(batch=4, save=(1, 3, folder / "state"))
+accelerator.wait_for_everyone()
+found["resumed"] = accelerated(batch=4, load=folder / "state")
+torch.save(found, folder / f"{accelerator.process_index}.pt")
+accelerator.end_training()
