@@ -975,3 +975,32 @@ def test_training_in_a_spawned_process(tmp_path: Any) -> None:
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str([i + 1.0 for i in range(7)])
+
+
+class RotatesByEpoch:
+    """An own order of the kind that wants to be told the epoch."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([(i + self.epoch) % 4 for i in range(4)])
+
+
+def test_an_own_order_is_told_the_epoch() -> None:
+    train_data = InfoBatch(numbers(4), 8, method="full", order=RotatesByEpoch())
+    assert train_data.plan.indices.tolist() == [0, 1, 2, 3]
+    train_data.set_epoch(3)
+    assert train_data.plan.indices.tolist() == [3, 0, 1, 2]
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+def test_repeats_in_one_batch_are_booked_one_after_the_other(by_index: bool) -> None:
+    train_data = InfoBatch(numbers(2), 2, order=[0, 0, 1, 1], momentum=0.5, index_key="index")
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+    for _, index in loader:
+        train_data.update(torch.tensor([1.0, 3.0, 5.0, 9.0]), index if by_index else None)
+    assert train_data.scores.tolist() == [2.0, 7.0]

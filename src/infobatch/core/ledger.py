@@ -142,7 +142,11 @@ class EpochLedger:
             self.flush()  # the window goes on from its own place
             self.consumed += count
             self.watch.note(by_index=True)
-        self.table.write(index, score, leave=padding)
+        if self.plan.repeats and not compiling:
+            real = slice(None) if padding is None else ~padding
+            self.table.write_repeats(index[real], score[real])
+        else:
+            self.table.write(index, score, leave=padding)
         return mean.to(loss.dtype)
 
     def _padding(self, index: torch.Tensor) -> torch.Tensor:

@@ -51,10 +51,13 @@ def generator(seed: int, epoch: int) -> np.random.Generator:
 def shuffled(epoch: int, weights: Weights, rng: np.random.Generator, order: Iterable[int] | None = None) -> EpochPlan:
     """A plan over the samples that ``weights`` keeps, uniformly shuffled, or in the user's own ``order``.
 
-    With an own order (any iterable of indices, repeats allowed) the plan is that order less the samples left out.
+    With an own order (any iterable of indices, repeats allowed) the plan is that order less the samples left out. One
+    that has ``set_epoch``, as samplers for several processes do, is told the epoch first.
     """
     if order is None:
         return EpochPlan(epoch, in_random_order(weights.kept(), rng), weights, weights.size)
+    if callable(set_epoch := getattr(order, "set_epoch", None)):
+        set_epoch(epoch)
     wanted = _as_indices(order)
     if len(wanted) and not (wanted.min() >= 0 and wanted.max() < weights.size):
         raise IndexError(
