@@ -1,0 +1,227 @@
+"""Lightning: a callback for the Trainer, and the epochs of a Fabric loop.
+
+The Trainer measures the training loader once and takes it to stay like that: when an epoch gets shorter, validation is
+left out, when it gets longer, it is cut off, and both in silence. The callback measures anew for every epoch. It also
+keeps InfoBatch's state in the Trainer's checkpoints and its figures in the Trainer's loggers.
+
+The names of Lightning that are used here and are not documented are ``FitLoop.max_batches``, ``_combined_loader``,
+``_data_fetcher`` and ``epoch_loop.batch_progress``, and Fabric's ``_num_iter_calls``.
+``tests/integrations/test_lightning.py`` fails loudly when a release moves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..core.state import checksum
+from ..dataset import InfoBatch
+from ..schedule import PacedScheduler
+from . import needs
+from .logging import metrics
+
+with needs("lightning", "lightning"):
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.utilities import rank_zero_warn
+
+
+class InfoBatchCallback(Callback):
+    """Trains on ``train_data`` with the Trainer: ``Trainer(callbacks=[InfoBatchCallback(train_data)], ...)``.
+
+    ``training_step`` returns ``train_data.update(loss)``, and the training loader takes its samples from
+    ``train_data.sampler``. Validation, limits, accumulation and progress bars then follow the true length of every
+    epoch, checkpoints hold the state of ``train_data`` and go on bit for bit, also in mid-epoch, and the loggers show
+    the share kept, the mean score and the saving. Settings that would make this wrong are refused when ``fit`` starts.
+    """
+
+    def __init__(self, train_data: InfoBatch) -> None:
+        if not isinstance(train_data, InfoBatch):
+            raise TypeError(f"train_data must be the InfoBatch that is trained on, got {type(train_data).__name__}")
+        self.train_data = train_data
+        self._state: dict[str, Any] | None = None  # from a checkpoint; train_data gets it when training starts
+
+    # -- what is true of a run -----------------------------------------------------------------------------------
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._state = None  # of a checkpoint that was only tested, say
+        if stage != "fit":
+            return
+        self._check_settings(trainer)
+        # First in line, so that the others (progress bars) find the epoch's true numbers when their turn comes.
+        trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]
+        # The Trainer is about to measure: let it find full data, on this number of ranks, as schedules are made for.
+        self.train_data.set_epoch(0)
+
+    def _check_settings(self, trainer: Trainer) -> None:
+        """Refuse what would be wrong in silence."""
+        if trainer.overfit_batches:
+            raise ValueError(
+                f"Trainer(overfit_batches={trainer.overfit_batches}) replaces train_data.sampler by one that always "
+                "gives the same samples: leave it at 0.0, or leave InfoBatchCallback out"
+            )
+        if trainer.reload_dataloaders_every_n_epochs:
+            raise ValueError(
+                f"Trainer(reload_dataloaders_every_n_epochs={trainer.reload_dataloaders_every_n_epochs}) measures "
+                "the new loader before its epoch is planned: leave it at 0, train_data.sampler changes by itself"
+            )
+        if trainer.fast_dev_run:  # ends long before it would matter
+            return
+        if trainer.max_steps != -1:
+            raise ValueError(
+                f"Trainer(max_steps={trainer.max_steps}) ends training by steps, but pruned epochs have fewer of them: "
+                f"say Trainer(max_epochs={self.train_data.num_epochs}) and leave max_steps at -1"
+            )
+        if trainer.max_epochs != self.train_data.num_epochs:
+            raise ValueError(
+                f"Trainer(max_epochs={trainer.max_epochs}) and InfoBatch(num_epochs={self.train_data.num_epochs}) must "
+                "be the same: the last epochs are on full data, and which are the last depends on it"
+            )
+
+    def _check_loader(self, trainer: Trainer) -> None:
+        """Refuse any loader but one that takes its samples from our sampler, once, on the Trainer's ranks."""
+        loader, sampler = trainer.train_dataloader, self.train_data.sampler
+        batch_sampler = getattr(loader, "batch_sampler", None)
+        if sampler not in (getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)):
+            raise ValueError(
+                f"the training loader must be one DataLoader(train_data, sampler=train_data.sampler, ...) on the "
+                f"InfoBatch that InfoBatchCallback was given, got {_described(loader)}; where Lightning has replaced "
+                "the sampler, say Trainer(use_distributed_sampler=False)"
+            )
+        if hasattr(loader, "state_dict"):
+            raise ValueError(
+                f"the training loader is a {type(loader).__name__}, which would be set back by the Trainer on its own: "
+                "use torch's DataLoader, the place in the epoch is in InfoBatchCallback's state"
+            )
+        ranks = (trainer.distributed_sampler_kwargs or {}).get("num_replicas", 1)
+        if sampler.num_replicas != ranks:
+            raise ValueError(
+                f"{type(trainer.strategy).__name__} wants the data in {ranks} parts, but train_data.sampler makes "
+                f"{sampler.num_replicas}, one per process: ranks that share their samples are not supported"
+            )
+
+    def _check_schedulers(self, trainer: Trainer) -> None:
+        """Say it when a schedule will not come to its end, or would jump."""
+        limited = trainer.num_training_batches < len(trainer.train_dataloader)  # both of full data here: see setup
+        for config in trainer.lr_scheduler_configs:
+            if isinstance(config.scheduler, PacedScheduler):
+                if limited and not trainer.fast_dev_run:
+                    raise ValueError(
+                        f"Trainer(limit_train_batches={trainer.limit_train_batches}) leaves every epoch early, where a "
+                        "paced schedule would jump to the next: leave it at 1.0, or the schedule without paced()"
+                    )
+            elif config.interval == "step" and not config.reduce_on_plateau and self.train_data.stats.expected_saving:
+                rank_zero_warn(
+                    f"{type(config.scheduler).__name__} steps after every batch, and pruned epochs have fewer of them: "
+                    "it will not come to its end. For the trajectory of full data wrap it in configure_optimizers: "
+                    "infobatch.paced(scheduler, train_data)"
+                )
+
+    # -- epochs --------------------------------------------------------------------------------------------------
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Go on where the checkpoint was taken, if any, and make sure of what will be trained on."""
+        self._check_loader(trainer)
+        self._check_schedulers(trainer)
+        resumed = self._load()
+        fit_loop, epoch = trainer.fit_loop, trainer.current_epoch
+        batches = fit_loop.epoch_loop.batch_progress.current
+        inside = resumed and self.train_data.epoch == epoch
+        self.train_data.set_epoch(epoch)
+        if (resumed or epoch) and len(trainer.train_dataloader):
+            iter(fit_loop._data_fetcher)  # what the Trainer has begun with is of the first epoch
+        self._measure(trainer, done=batches.processed if inside else 0)
+        if resumed and not inside:
+            # Saved after an epoch's last batch. Lightning knows this by comparing with the length of the epoch to come.
+            batches.completed = max(batches.completed, fit_loop.max_batches)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._measure(trainer)
+
+    def _measure(self, trainer: Trainer, done: int = 0) -> None:
+        """Set what the Trainer believes of the epoch's length, of which ``done`` batches were trained on before."""
+        whole = done + len(trainer.train_dataloader)
+        if not whole:
+            raise ValueError(
+                f"epoch {self.train_data.epoch} has {len(self.train_data.plan)} samples, not enough for one batch: "
+                "make the loader with a smaller batch_size, or without drop_last"
+            )
+        limit = trainer.limit_train_batches
+        batches = min(limit, whole) if isinstance(limit, int) else max(int(whole * limit), 1)
+        fit_loop = trainer.fit_loop
+        fit_loop.max_batches = fit_loop._data_fetcher.length = batches
+        fit_loop._combined_loader.limits = [batches]
+        if trainer.val_check_batch is None:  # validation by the clock
+            return
+        if isinstance(trainer.val_check_interval, float):
+            trainer.val_check_batch = max(int(batches * trainer.val_check_interval), 1)
+        elif trainer.check_val_every_n_epoch is not None:  # else it counts batches across epochs
+            trainer.val_check_batch = min(trainer.val_check_interval, batches)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Log the epoch's figures."""
+        if trainer.fit_loop.epoch_loop.batch_progress.current.started and not self.train_data.batches_done:
+            raise RuntimeError(
+                "training_step has not called train_data.update(), so that nothing was scored and nothing can be "
+                'pruned: compute the loss with reduction="none" and return train_data.update(loss)'
+            )
+        if trainer.barebones:
+            return
+        if trainer.world_size > 1:
+            self.train_data.state_dict()  # gathers the scores of all ranks
+        pl_module.log_dict(metrics(self.train_data), batch_size=1, sync_dist=True)
+
+    # -- stopping and going on -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of ``train_data``; the Trainer asks on every rank, as it must."""
+        return self.train_data.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep it until training starts: before, the Trainer measures the loader, and must not find half an epoch."""
+        self._state = state_dict
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._load()  # where training was over before it started
+
+    def _load(self) -> bool:
+        """Give ``train_data`` the state of the checkpoint, if there is one that it has not got yet."""
+        state, self._state = self._state, None
+        if state is None:
+            return False
+        self.train_data.load_state_dict(_reopened(state))
+        return True
+
+
+def _reopened(state: dict[str, Any]) -> dict[str, Any]:
+    """The state at the end of an epoch rather than at the start of the next: the Trainer may come back to end it."""
+    if not state.get("complete") or checksum(state) != state["checksum"]:
+        return state  # if it is damaged, load_state_dict says so
+    state = {**state, "complete": False}
+    return {**state, "checksum": checksum(state)}
+
+
+def _described(loader: Any) -> str:
+    sampler = getattr(loader, "sampler", None)
+    return type(loader).__name__ if sampler is None else f"a {type(loader).__name__} on a {type(sampler).__name__}"
+
+
+def epochs(train_data: InfoBatch, loader: Any) -> Iterator[int]:
+    """The epochs still to train, in place of ``range(num_epochs)``, with a loader from ``fabric.setup_dataloaders``.
+
+    Such a loader tells its sampler the epoch and counts from 0 in every run: here it is told where ``train_data``
+    stands after ``fabric.load``. Within an epoch ``len(loader)`` is what is left of it.
+    """
+    if not hasattr(loader, "_num_iter_calls") or loader.sampler is not train_data.sampler:
+        raise ValueError(
+            "loader must be what fabric.setup_dataloaders() has made of DataLoader(train_data, "
+            f"sampler=train_data.sampler, ...), got {_described(loader)}"
+        )
+    for epoch in range(train_data.epoch, train_data.num_epochs):
+        train_data.set_epoch(epoch)
+        loader._num_iter_calls = epoch
+        yield epoch
+        if train_data.epoch != epoch:
+            raise RuntimeError(
+                f"loader was iterated more than once in epoch {epoch}, and Fabric has counted every time as an epoch: "
+                "look at samples through a loader of their own"
+            )

@@ -1,0 +1,5 @@
+"""Model outputs → one loss and one score per sample. Pure functions of tensors; a module per kind of task."""
+
+from . import classification
+
+__all__ = ["classification"]
