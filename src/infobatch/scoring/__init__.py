@@ -1,5 +1,5 @@
 """Model outputs → one loss and one score per sample. Pure functions of tensors; a module per kind of task."""
 
-from . import classification
+from . import classification, language
 
-__all__ = ["classification"]
+__all__ = ["classification", "language"]

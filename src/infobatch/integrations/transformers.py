@@ -1,0 +1,561 @@
+"""Hugging Face Trainer: ``InfoBatchTrainer`` in place of ``Trainer``, ``InfoBatchMixin`` before a trainer of your own.
+
+    trainer = InfoBatchTrainer(model, args, train_dataset=data, pruning={"ratio": 0.5})
+
+    class PrunedSFTTrainer(InfoBatchMixin, SFTTrainer): ...
+
+``pruning`` holds the arguments of ``InfoBatch``; how many epochs there are is known from the training arguments. The
+data is wrapped after the trainer has prepared it (SFTTrainer tokenises and packs what it is given), which is why the
+plain data is what to pass. An ``InfoBatch`` of your own as ``train_dataset`` is taken as well where the trainer leaves
+it alone.
+
+What the loss is divided by
+---------------------------
+Trainer's own loss for one optimiser step is Σ_i S_i / Σ_i T_i over all rows i of the step (of all accumulated batches
+and all processes), S_i being the sum of row i's token losses and T_i the number of its tokens: of the step's b rows,
+mean S over mean T. A pruned epoch has fewer steps, and row i weighs w_i = 1/π_i. For the sum over an epoch to stay what
+it is with all data, the step must be
+
+    (1/b) Σ_i w_i S_i / T̄    with T̄ the mean tokens of a row of the *whole* data.
+
+Σ_i w_i S_i / Σ_i T_i would use the mean tokens of the rows that were *kept*: where short rows are the easy ones, every
+step would be too small by the ratio of the two. So T̄ is estimated with the weights as well: T̄ = Σ w_i T_i / Σ w_i, and
+``num_items_in_batch`` becomes b · Σ w_i T_i / Σ w_i. With all weights 1 that is Trainer's own Σ T_i; for rows of equal
+length, and for losses with one value per row (classification, regression), it is the number of tokens and the loss is
+unbiased exactly; else up to the bias that a ratio of two sums over b rows has anyway, in Trainer too. The counts are
+taken over the whole step before its first forward pass, so that accumulated batches share one divisor; with several
+processes they are added up, and Trainer multiplies by the number of processes what DDP will divide by it.
+
+A row's score is its mean token loss. Rows without a single target count as rows with loss 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
+
+from .. import checkpoint
+from ..checks import check_loss
+from ..dataset import InfoBatch
+from ..schedule import PacedScheduler, paced
+from ..scoring.language import RowLosses, by_row, row_losses, targets_per_row
+from . import needs
+from .logging import metrics
+
+with needs("transformers", "transformers"):
+    from transformers import Trainer, TrainerCallback
+    from transformers.trainer_callback import ProgressCallback
+    from transformers.trainer_utils import seed_worker
+
+if not hasattr(Trainer, "loss_is_scaled_for_ga"):
+    raise ImportError('this integration needs transformers 5.19 or newer: pip install -U "infobatch[transformers]"')
+
+INDEX_KEY = "sample_index"
+STATE_FILE = "infobatch.pt"  # beside Trainer's own files in a checkpoint
+
+_Trainer: Any = object  # the class that the mixin stands before
+
+
+class InfoBatchMixin(_Trainer):
+    """Makes a ``Trainer`` class train on fewer samples; goes before it: ``class Mine(InfoBatchMixin, SFTTrainer)``.
+
+    Args:
+        args, kwargs: as the trainer takes them.
+        pruning: arguments of ``InfoBatch`` other than the data and ``num_epochs``; None: its defaults.
+
+    ``compute_loss_func``, where you give one, must return one loss per sample; their weighted mean is trained on.
+    """
+
+    train_dataset: Any
+    compute_loss_func: Any
+    lr_scheduler: Any
+    loss_is_scaled_for_ga = True  # what compute_loss returns is divided by all items of the step
+
+    def __init__(self, *args: Any, pruning: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._full_steps: tuple[int, int] | None = None  # of an epoch, and of training, with all data
+        self._epoch_start = 0  # entries of the epoch's plan that were trained on before it was resumed
+        self._loss_is_known = False  # that the model's loss is what _losses makes of its logits
+        if self.train_dataset is None:
+            return
+        self._refuse_what_does_not_fit()
+        made = [given for given in (*args, *kwargs.values()) if isinstance(given, InfoBatch)]
+        self.train_dataset = self._wrapped(self.train_dataset, pruning, made)
+        if self.train_dataset.plan.repeats and self.args.world_size > 1:
+            raise ValueError(
+                "order=, which may repeat samples, does not work with several processes here: leave it out"
+            )
+        self.callback_handler.callbacks.insert(0, _Place(self.train_dataset))  # first, so that the others see it
+
+    @property
+    def train_data(self) -> InfoBatch:
+        """The data that is trained on, with its plan, scores and statistics."""
+        if not isinstance(self.train_dataset, InfoBatch):
+            raise TypeError(
+                f"train_dataset must be an InfoBatch, got {type(self.train_dataset).__name__}: give the data to the "
+                "trainer when you make it, which wraps it"
+            )
+        return self.train_dataset
+
+    # -- what is trained on --------------------------------------------------------------------------------------
+
+    def _wrapped(self, data: Any, pruning: Mapping[str, Any] | None, made: list[InfoBatch]) -> InfoBatch:
+        """``data`` as an InfoBatch whose samples carry their index."""
+        if isinstance(data, InfoBatch):
+            if pruning is not None:
+                raise TypeError("train_dataset is an InfoBatch already: give it the arguments, and leave out pruning")
+            if data.index_key is None:
+                raise ValueError(
+                    "train_dataset was made without index_key, but Trainer fetches batches ahead: "
+                    f'InfoBatch(..., index_key="{INDEX_KEY}")'
+                )
+            return data
+        if made:
+            raise TypeError(
+                f"{type(self).__name__} prepares its data and has unpacked the InfoBatch given as train_dataset: "
+                "pass the plain data, and pruning={...} with the arguments of InfoBatch"
+            )
+        options = {"index_key": INDEX_KEY, **(pruning or {})}
+        for name in ("dataset", "num_epochs"):
+            if name in options:
+                raise TypeError(
+                    f"pruning must not hold {name}: it is known from train_dataset and the training arguments"
+                )
+        return InfoBatch(data, self._num_epochs(data), **options)
+
+    def _num_epochs(self, data: Any) -> int:
+        args = self.args
+        if args.max_steps <= 0 or not hasattr(data, "__len__"):
+            return math.ceil(args.num_train_epochs)
+        batches = self._full_batches(len(data))
+        return math.ceil(args.max_steps / max(-(-batches // args.gradient_accumulation_steps), 1))
+
+    def _full_batches(self, samples: int) -> int:
+        """Batches per process in an epoch over all data."""
+        each = -(-samples // self.args.world_size)
+        size = self._train_batch_size
+        return each // size if self.args.dataloader_drop_last else -(-each // size)
+
+    def _refuse_what_does_not_fit(self) -> None:
+        """Raise where the training arguments ask for what would go wrong."""
+        args, sharing = self.args, self.args.accelerator_config
+        many = args.world_size > 1
+        sizes = [self.get_tp_size(), self.get_cp_size(), self.get_sp_size()]
+        refused = [
+            (args.n_gpu > 1, "several GPUs in one process (DataParallel)", "start one process per GPU with torchrun"),
+            (
+                args.train_sampling_strategy != "random",
+                f'train_sampling_strategy="{args.train_sampling_strategy}"',
+                'the plan of each epoch has its own order: leave it at "random"',
+            ),
+            (
+                many and not args.average_tokens_across_devices,
+                "average_tokens_across_devices=False with several processes",
+                "weights are exact over all rows of a step only: leave it at True",
+            ),
+            (args.enable_jit_checkpoint, "enable_jit_checkpoint", "it saves in mid-step; use save_steps"),
+            (self.is_deepspeed_enabled, "DeepSpeed", "use DDP or FSDP"),
+            (
+                max(sizes) > 1,
+                f"tensor, context or sequence parallelism {sizes}",
+                "every process must have its own rows",
+            ),
+            (
+                bool(sharing.split_batches or sharing.dispatch_batches),
+                "split_batches or dispatch_batches in accelerator_config",
+                "each process fetches its own batches: leave them out",
+            ),
+            (
+                getattr(args, "loss_type", "nll") == "dft",
+                'loss_type="dft"',
+                'its tokens have weights of their own: use "nll"',
+            ),
+        ]
+        for wrong, what, remedy in refused:
+            if wrong:
+                raise ValueError(f"{type(self).__name__} cannot prune with {what}: {remedy}")
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """A plain torch loader over ``train_data.sampler``, which gives each process its own samples."""
+        args = self.args
+        collate = self._get_collator_with_removed_columns(self.data_collator, description="Training")
+        return DataLoader(
+            self.train_data,
+            batch_size=self._train_batch_size,
+            sampler=self.train_data.sampler,
+            collate_fn=_CarryIndex(collate, self._index_key),
+            drop_last=args.dataloader_drop_last,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            persistent_workers=args.dataloader_persistent_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+            multiprocessing_context=args.dataloader_multiprocessing_context,
+            in_order=args.dataloader_in_order,
+            worker_init_fn=functools.partial(
+                seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index
+            ),
+            generator=torch.Generator(),  # so that making an iterator leaves the global random state as it is
+        )
+
+    @property
+    def _index_key(self) -> str:
+        key = self.train_data.index_key
+        assert key is not None
+        return key
+
+    # -- how long training is ------------------------------------------------------------------------------------
+
+    def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
+        """As long as with all data: this is what schedules are made for."""
+        nominal = _FullEpoch(self.train_data, self._full_batches(self.train_data.plan.total))
+        values = super().set_initial_training_values(args, nominal)
+        num_epochs, steps_per_epoch, *_, max_steps = values
+        if num_epochs != self.train_data.num_epochs:
+            raise ValueError(
+                f"train_dataset was made for num_epochs={self.train_data.num_epochs}, but the training arguments make "
+                f"{num_epochs} epochs: the last ones, which need all data, would be others. Make both the same"
+            )
+        self._full_steps = steps_per_epoch, max_steps
+        return values
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Trainer's schedule over all data, or the one it was given, made to follow training instead of steps."""
+        if optimizer is None:
+            optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # Accelerate's wrapper has no step hooks
+        scheduler = super().create_scheduler(num_training_steps, optimizer)
+        follows_metric = hasattr(scheduler, "num_bad_epochs")  # ReduceLROnPlateau, GreedyLR
+        if self._full_steps is not None and not follows_metric and not isinstance(scheduler, PacedScheduler):
+            self.lr_scheduler = paced(scheduler, self.train_data, steps_per_epoch=self._full_steps[0])
+        return self.lr_scheduler
+
+    def _init_training_state(
+        self,
+        max_steps: int,
+        num_update_steps_per_epoch: int,
+        num_train_epochs: int,
+        resume_from_checkpoint: Any,
+        trial: Any,
+    ) -> tuple[int, int]:
+        """Where to go on: train_data knows the epoch, and its sampler has only what is left of it."""
+        super()._init_training_state(
+            max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
+        )
+        if resume_from_checkpoint is None:
+            self.train_data.set_epoch(0)
+        else:
+            self.train_data.load_state_dict(checkpoint.load(_state_file(resume_from_checkpoint)))
+        return self.train_data.epoch, 0
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """Write train_data's state where Trainer writes what else it needs to go on."""
+        super()._save_optimizer_and_scheduler(output_dir)
+        state = self.train_data.state_dict()  # on every process: scores are gathered
+        if self.args.should_save:
+            checkpoint.save(state, os.path.join(output_dir, STATE_FILE))
+
+    def _run_epoch(self, *, epoch: int, train_dataloader: DataLoader[Any], **rest: Any) -> None:
+        """One epoch, told how long it really is."""
+        train_data, args = self.train_data, self.args
+        if getattr(train_dataloader, "sampler", None) is not train_data.sampler:
+            raise TypeError(
+                "the loader of get_train_dataloader() must use train_data.sampler: call super() in your own"
+            )
+        train_data.set_epoch(epoch)
+        if train_dataloader.generator is not None:
+            seed = args.seed if args.data_seed is None else args.data_seed
+            train_dataloader.generator.manual_seed(seed + epoch)
+        self._epoch_start = train_data.position[0]
+        batches = len(train_dataloader)
+        if batches == 0:
+            raise ValueError(
+                f"the {len(train_data.sampler)} samples of epoch {epoch} are fewer than a batch, and "
+                "dataloader_drop_last drops it: use smaller batches, or keep the last one"
+            )
+        steps = -(-batches // args.gradient_accumulation_steps)
+        self._expect(epoch, steps)
+        rest |= {"steps_in_epoch": batches, "num_update_steps_per_epoch": steps}
+        super()._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **rest)
+
+    def _expect(self, epoch: int, steps: int) -> None:
+        """Say how many steps training will have: those of this epoch, and full ones to come.
+
+        ``state.max_steps`` is where Trainer stops and what progress bars show; in the last epoch it is exact. Training
+        that ends in mid-epoch with all data ends at the same share of the pruned epoch.
+        """
+        assert self._full_steps is not None
+        of_epoch, of_training = self._full_steps
+        before = self.train_data.batches_done // self.args.gradient_accumulation_steps
+        to_come = of_training - of_epoch * (epoch + 1)
+        if to_come < 0:
+            steps = math.ceil((before + steps) * (of_training - of_epoch * epoch) / of_epoch) - before
+        self.state.max_steps = self.state.global_step + steps + max(to_come, 0)
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, ProgressCallback) and callback.training_bar is not None:
+                callback.training_bar.total = self.state.max_steps
+                callback.training_bar.refresh()
+
+    def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
+        """Speed is told in samples that were trained on."""
+        return super()._finalize_training(trial, self.train_data.stats.seen, start_time)
+
+    # -- the step ------------------------------------------------------------------------------------------------
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], torch.Tensor]:
+        """The batches of one optimiser step, with their weights, and what its loss is divided by (see above)."""
+        batches = list(itertools.islice(epoch_iterator, num_batches))
+        sums = torch.zeros(3, dtype=torch.float64)  # Σ w·T, Σ w, rows
+        for batch in batches:
+            rows = batch[self._index_key]
+            weight = self._weights(rows["index"])
+            rows["weight"] = weight.float()
+            tokens = self._tokens(batch, rows)
+            sums += torch.stack([weight @ tokens.double(), weight.sum(), weight.count_nonzero()])
+        if self.args.world_size > 1:
+            sums = self.accelerator.reduce(sums.to(device), reduction="sum").cpu()
+        weighted_tokens, weights, count = sums
+        items = count * weighted_tokens / weights.clamp(min=1)
+        return batches, torch.where(items > 0, items, 1.0).to(device, torch.float32)
+
+    def _weights(self, index: torch.Tensor) -> torch.Tensor:
+        """What each row weighs; 0 for the one that only fills up this process's last batch."""
+        plan, sampler = self.train_data.plan, self.train_data.sampler
+        weights = torch.tensor(plan.by_sample.of(index.numpy()), dtype=torch.float64)
+        left_over = (len(plan) - self._epoch_start) % sampler.num_replicas
+        if left_over and sampler.rank >= left_over:
+            weights[index == int(plan.order[:1][0])] = 0
+        return weights
+
+    def _tokens(self, batch: Mapping[str, Any], rows: Mapping[str, Any]) -> torch.Tensor:
+        """How many losses each row has."""
+        labels = batch.get("labels")
+        if self.compute_loss_func is not None or labels is None or labels.is_floating_point():
+            return torch.ones(len(rows["index"]))
+        if "shift_labels" in batch:
+            raise ValueError(
+                "the collator gives shift_labels, whose rows are not known: let the model shift the labels"
+            )
+        if labels.dim() == 1:
+            labels = labels[:, None]
+        shift = self._loss_shifts_labels or self._has_fused_head
+        return targets_per_row(labels, shift=shift, lengths=rows["lengths"])
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """One batch, whose losses must have come back."""
+        before = self.train_data.batches_done
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if self.train_data.batches_done != before + 1:
+            raise RuntimeError(
+                f"compute_loss of {type(self).__name__} makes its own loss, and nothing was booked: "
+                "give compute_loss_func, which returns one loss per sample, in place of your own compute_loss"
+            )
+        assert isinstance(loss, torch.Tensor)
+        return loss
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The weighted loss of a training batch; of any other batch, Trainer's own."""
+        train_data = self.train_dataset
+        key = train_data.index_key if isinstance(train_data, InfoBatch) else None
+        if not isinstance(inputs.get(key), Mapping):
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        rows = _Rows(**inputs.pop(key))
+        theirs = self.compute_loss_func
+        if theirs is None and self.label_smoother is None and self._has_fused_head:
+            return super().compute_loss(_FusedHead(model, train_data, rows), inputs, return_outputs, num_items_in_batch)
+        if theirs is None and not self._loss_is_known:
+            self._check_loss(model, inputs, rows)
+        self._add_decoder_inputs(inputs)
+
+        def weighted(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+            losses = self._losses(outputs, labels, rows) if theirs is None else _given(theirs(outputs, labels), rows)
+            train_data.update(losses.mean.detach(), rows.index)
+            return losses.total @ rows.weight.to(losses.total.dtype) / num_items_in_batch
+
+        self.compute_loss_func = weighted
+        try:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        finally:
+            self.compute_loss_func = theirs
+
+    def _add_decoder_inputs(self, inputs: Any) -> None:
+        """What an encoder-decoder model would make of its labels, which Trainer keeps from it to weigh the loss."""
+        prepare = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
+        if prepare is not None and "labels" in inputs and "decoder_input_ids" not in inputs:
+            inputs["decoder_input_ids"] = prepare(labels=inputs["labels"])
+
+    @property
+    def _has_fused_head(self) -> bool:
+        """Whether this is a trainer of TRL that lets the model return log-probabilities in place of logits."""
+        return any(hasattr(sys.modules[kind.__module__], "add_fused_lm_head") for kind in type(self).__mro__)
+
+    def _losses(self, outputs: Any, labels: torch.Tensor, rows: _Rows, smoothed: bool = True) -> RowLosses:
+        """The losses of each row, as the model itself computes them from its logits."""
+        logits = outputs["logits"]
+        smoothing = self.args.label_smoothing_factor if smoothed and self.label_smoother is not None else 0.0
+        problem = getattr(getattr(self.model, "config", None), "problem_type", None)
+        if problem in ("regression", "multi_label_classification") and logits.dim() <= 2:
+            pairs = logits.reshape(len(rows.index), -1), labels.reshape(len(rows.index), -1).to(logits.dtype)
+            each = functional.mse_loss if problem == "regression" else functional.binary_cross_entropy_with_logits
+            return _given(each(*pairs, reduction="none").mean(1), rows)
+        if logits.dim() == 2:
+            logits, labels = logits[:, None], labels.reshape(-1, 1)
+        return row_losses(
+            logits, labels, shift=self._loss_shifts_labels, lengths=rows.lengths, label_smoothing=smoothing
+        )
+
+    def _check_loss(self, model: Any, inputs: Any, rows: _Rows) -> None:
+        """Raise unless the mean of the rows' losses is the model's own loss: once, on the first batch."""
+        model.eval()  # no randomness is used up
+        with torch.no_grad():
+            outputs = model(**inputs)
+        model.train()
+        own = outputs.get("loss") if isinstance(outputs, Mapping) else None
+        what = "its outputs hold no loss and logits"
+        if own is not None and inputs.get("labels") is not None and "logits" in outputs:
+            try:
+                total, tokens = self._losses(outputs, inputs["labels"], rows, smoothed=False)
+                ours = total.sum() / tokens.sum().clamp(min=1)
+                tolerance = max(1e-4, 4 * torch.finfo(outputs["logits"].dtype).eps)
+                if torch.allclose(own.float(), ours.float(), rtol=tolerance, atol=tolerance / 10):
+                    self._loss_is_known = True
+                    return
+                what = f"its own loss is {own:.6g}, but the mean of the rows' losses is {ours:.6g}"
+            except (RuntimeError, ValueError, TypeError) as error:
+                what = f"labels and logits do not go together: {error}"
+        raise ValueError(
+            f"{type(self.model).__name__} computes its loss in a way that is not known ({what}): give "
+            "compute_loss_func=f, where f(outputs, labels) returns one loss per sample"
+        )
+
+    # -- what is told --------------------------------------------------------------------------------------------
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Trainer's figures of training, and those of pruning."""
+        if isinstance(self.train_dataset, InfoBatch) and ("loss" in logs or "train_loss" in logs):
+            logs.update(metrics(self.train_dataset))
+        super().log(logs, start_time)
+
+
+class InfoBatchTrainer(InfoBatchMixin, Trainer):
+    """``Trainer`` that trains on fewer samples and reaches the same model: see :class:`InfoBatchMixin`."""
+
+
+@dataclass
+class _Rows:
+    """Which samples a batch holds, what they weigh, and their lengths where the batch has them end to end."""
+
+    index: torch.Tensor
+    lengths: torch.Tensor | None
+    weight: torch.Tensor
+
+
+class _CarryIndex:
+    """Takes the index out of the samples, so that no collator drops or chokes on it, and puts it into the batch."""
+
+    def __init__(self, collate: Callable[[list[Any]], Any], key: str) -> None:
+        self.collate = collate
+        self.key = key
+
+    def __call__(self, samples: list[Any]) -> Any:
+        if not all(isinstance(sample, Mapping) for sample in samples):
+            raise TypeError(f"the samples must be dicts, as Trainer takes them, got {type(samples[0]).__name__}")
+        index = torch.tensor([sample[self.key] for sample in samples])
+        bare = [{name: value for name, value in sample.items() if name != self.key} for sample in samples]
+        batch = self.collate(bare)
+        batch[self.key] = {"index": index, "lengths": self._lengths(batch, bare)}
+        return batch
+
+    def _lengths(self, batch: Any, samples: list[Any]) -> torch.Tensor | None:
+        """Of each sample, if the collator has laid them end to end in one row."""
+        labels = batch.get("labels")
+        if not isinstance(labels, torch.Tensor) or len(labels) == len(samples):
+            return None
+        if len(labels) != 1 or "input_ids" not in samples[0]:
+            raise ValueError(
+                f"the collator made {len(labels)} rows of labels from {len(samples)} samples: it must keep one row per "
+                "sample, or lay the samples' input_ids end to end in one row"
+            )
+        return torch.tensor([len(sample["input_ids"]) for sample in samples])
+
+
+class _FusedHead:
+    """A model whose log-probabilities come back weighted, row by row, and booked: TRL sums them up itself."""
+
+    def __init__(self, model: Any, train_data: InfoBatch, rows: _Rows) -> None:
+        self.model = model
+        self.train_data = train_data
+        self.rows = rows
+
+    def __call__(self, **inputs: Any) -> Any:
+        outputs = self.model(**inputs)
+        if "log_probs" in outputs:
+            log_probs, rows = outputs["log_probs"], self.rows
+            each = functional.pad(log_probs, (1, 0))  # at the position that is predicted
+            counted = functional.pad(outputs["label_mask"], (1, 0)).float()
+            losses = RowLosses(-by_row(each.detach(), rows.lengths), by_row(counted, rows.lengths))
+            self.train_data.update(losses.mean, rows.index)
+            outputs["log_probs"] = log_probs * self._per_token(log_probs)
+        return outputs
+
+    def _per_token(self, log_probs: torch.Tensor) -> torch.Tensor:
+        """Each row's weight, at each of its tokens."""
+        rows, weight = self.rows, self.rows.weight.to(log_probs.dtype)
+        if rows.lengths is None:
+            return weight[:, None]
+        of_row = torch.repeat_interleave(weight, rows.lengths)[1:]
+        return functional.pad(of_row, (0, log_probs.shape[1] - len(of_row)))[None]
+
+
+class _FullEpoch:
+    """Stands for the loader of an epoch over all data, where Trainer asks how long training is."""
+
+    def __init__(self, dataset: Dataset[Any], batches: int) -> None:
+        self.dataset = dataset
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return self.batches
+
+
+class _Place(TrainerCallback):
+    """Keeps ``state.epoch`` true, also in a resumed epoch: epochs done, and the share of this one's samples."""
+
+    def __init__(self, train_data: InfoBatch) -> None:
+        self.train_data = train_data
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        done, total = self.train_data.position
+        state.epoch = self.train_data.epoch + done / total
+
+
+def _given(losses: Any, rows: _Rows) -> RowLosses:
+    """One loss per row, each of one item."""
+    check_loss("what compute_loss_func returns", losses)
+    if len(losses) != len(rows.index):
+        raise ValueError(
+            f"compute_loss_func must return one loss per sample: {len(losses)} for {len(rows.index)} samples"
+        )
+    return RowLosses(losses, torch.ones_like(losses))
+
+
+def _state_file(folder: str) -> str:
+    path = os.path.join(folder, STATE_FILE)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"{folder} holds no {STATE_FILE}, so that which samples were seen is not known: resume from a checkpoint "
+            "that this trainer saved, with save_only_model=False"
+        )
+    return path
