@@ -95,7 +95,7 @@ def first_batch(size: int, rounds: int) -> Comparison:
         f"first batch of an epoch, N={size:,}",
         {"ours": begin, "torch": lambda: next(iter(theirs))},
         rounds,
-        0.15 if size >= 10_000_000 else None,
+        0.15 if 10_000_000 <= size < 50_000_000 else None,
     )
 
 

@@ -6,12 +6,12 @@ anew, and a shard's scores travel with it. What all ranks must know of a shard i
 
 from __future__ import annotations
 
-import resource
 import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class ShardedTable:
         self.scores = {shard: np.ones(shard_size, np.float32) for shard in self._mine()}
 
     def plan(self, epoch: int, rule: str) -> tuple[dict[int, NDArray[np.uint8]], Order, int]:
-        """(what each own shard's samples weigh, coded; this rank's samples in order; its steps' worth of samples)."""
+        """(what each own shard's samples weigh, coded; this rank's samples in order; how many every rank is padded to)."""
         with self._timed("deal shards anew"):
             self._deal(epoch)
         with self._timed("thresholds"):
@@ -52,8 +52,10 @@ class ShardedTable:
             prune = self._prune_counts(epoch, shares, sizes)
             codes = {shard: self._draw(epoch, shard, found, prune[shard]) for shard, found in group.items()}
         with self._timed("shuffle"):
-            kept = [np.flatnonzero(code).astype(np.int64) + shard * self.shard_size for shard, code in codes.items()]
-            order = in_random_order(np.concatenate(kept), self._generator(epoch, _ORDER + self.rank))
+            # By place in this rank's own shards, so that 32 bits hold it.
+            starts = range(0, len(codes) * self.shard_size, self.shard_size)
+            kept = np.concatenate([_found(code, start) for start, code in zip(starts, codes.values(), strict=True)])
+            order = in_random_order(kept, self._generator(epoch, _ORDER + self.rank))
         by_rank = np.bincount(self.owner, self.shard_size - prune.sum(axis=1), minlength=self.world)
         return codes, order, int(by_rank.max())
 
@@ -144,9 +146,14 @@ class ShardedTable:
         self.seconds[piece] = time.perf_counter() - start
 
 
+def _found(code: NDArray[np.uint8], start: int) -> NDArray[np.int32]:
+    return (np.flatnonzero(code) + start).astype(np.int32)
+
+
 def simulate(shards: int, shard_size: int, rule: str) -> dict[str, float]:
     """Two epochs' plans; the second one's figures, and what tells whether it was right."""
-    before = _resident()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    before = _peak()
     table = ShardedTable(shards, shard_size, seed=1)
     for shard, own in table.scores.items():
         own[:] = np.random.default_rng(shard).exponential(size=shard_size)
@@ -157,16 +164,17 @@ def simulate(shards: int, shard_size: int, rule: str) -> dict[str, float]:
     dist.all_reduce(kept)
     return {
         **{f"seconds, {piece}": found for piece, found in table.seconds.items()},
-        "bytes per own sample": (_resident() - before) / (shards * shard_size / table.world),
+        "bytes per own sample": (_peak() - before) / (shards * shard_size / table.world),
         "kept": int(kept),
         "padding share": most * table.world / int(kept) - 1,
         "digest": zlib.crc32(digests.tobytes()),
     }
 
 
-def _resident() -> float:
-    """Peak bytes of this process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+def _peak() -> int:
+    """The most bytes this process has held."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
 
 
 def run(worlds: tuple[int, ...] = (4,), shards: int = 256, shard_size: int = 244_140) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Comparison:
 
 def compare(name: str, contestants: dict[str, Contestant], rounds: int, bar: float | None = None) -> Comparison:
     """Time every contestant ``rounds`` times after a warm-up; the first is ours, the second what it is measured by."""
+    print(f"{name} …", file=sys.stderr, flush=True)
     times: dict[str, list[float]] = {who: [] for who in contestants}
     for measured in range(-1, rounds):
         for who, run in contestants.items():

@@ -4,11 +4,13 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import infobatch
 from infobatch.cli import build, remarks
+from infobatch.lab import fashion
 from infobatch.report import Pair, RunRecord
 
 SMALL = ["--samples", "300", "--epochs", "3"]
@@ -57,19 +59,18 @@ def test_several_seeds_are_paired_and_their_records_appended(tmp_path):
     options = ("--seed", 5, "--seeds", 2, "--json", records, "--out", tmp_path / "picture.svg")
     done = call("demo", *SMALL, "--method", "random", "--ratio", "0.4", *options)
     assert done.exit_code == 0, done.output
-    assert "Full data and random (2 paired seeds, mean ± sd)" in done.output
+    assert "Full data and Random (2 paired seeds, mean ± sd)" in done.output
     assert "paired difference" in done.output
     assert "One seed" not in done.output
     first, *runs = [json.loads(line) for line in records.read_text().splitlines()]
     assert first == {"method": "earlier"}
     assert [(run["method"], run["seed"]) for run in runs] == [("full", 5), ("random", 5), ("full", 6), ("random", 6)]
     for run in runs:
-        assert 0 <= run["accuracy"] <= 1
-        assert run["samples"] == sum(run["kept"])
-        assert run["seconds"] > 0
-        assert run["saving"] == pytest.approx(1 - run["samples"] / 900)
-        assert run["cpus"] == os.cpu_count()
-        assert run["torch"].startswith("2.")
+        assert 0 <= run["values"][-1] <= 100
+        assert min(run["times"]) > 0
+        assert run["saving"] == pytest.approx(1 - sum(run["kept"]) / 900)
+        assert run["environment"]["cpus"] == os.cpu_count()
+        assert run["environment"]["torch"].startswith("2.")
     assert runs[1]["kept"][1] == 180
     assert (tmp_path / "picture.svg").read_text().startswith("<?xml")
 
@@ -109,7 +110,7 @@ def test_help_and_version():
 
 def test_times_of_a_busy_machine_are_not_to_be_trusted():
     def said(*times):
-        run = RunRecord("full", 0, 10, (10, 10), (0.9, 0.8), times, 0.5, 0.0, "2.13.0", 2)
+        run = RunRecord("full", 0, "accuracy", True, 10, (10, 10), (0.9, 0.8), times, (50.0, 50.0), 0.0)
         return "\n".join(remarks([Pair(run, replace(run, method="infobatch"))]))
 
     assert "busy" not in said(1.0, 1.2)
@@ -122,3 +123,58 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path, missing):
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == (f'infobatch: the command needs {missing}, which is missing: pip install "infobatch[lab]"\n')
+
+
+def compare(tmp_path, *options):
+    small = ["--set", "epochs=2", "--set", "samples=300", "--data", str(tmp_path), "--out", str(tmp_path / "runs")]
+    return call("compare", "fashion-mnist", *small, *options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    data = fashion.load()
+    arrays = {}
+    for name, split, count in (("train", data.train, 300), ("test", data.test, 100)):
+        arrays |= {f"{name}_x": split.images[:count, ..., None], f"{name}_y": split.labels[:count]}
+    np.savez(tmp_path / "fashion-mnist.npz", **arrays)
+    return tmp_path
+
+
+def test_a_comparison_as_a_command_its_report_and_going_on(folder):
+    done = compare(folder, "--methods", "full,infobatch", "--seeds", 2)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("epoch   2/2") == 4
+    again = compare(folder, "--methods", "full,infobatch", "--seeds", 2)
+    assert "epoch" not in again.output
+    table = again.output.strip()
+    assert table == call("report", folder / "runs").output.strip()
+    one = call("train", "fashion-mnist", "--method", "full", "--data", folder, "--out", folder / "runs", *EPOCHS)
+    assert "after 600 samples" in one.output
+
+
+EPOCHS = ["--set", "epochs=2", "--set", "samples=300"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "fashion-mnits"], "did you mean fashion-mnist?"),
+        (["compare", "cifar10", "--preset", "large"], "there is no 'large'"),
+        (["compare", "cifar10", "--set", "lrr=1"], "did you mean lr?"),
+        (["compare", "cifar10", "--data", "nowhere"], "none of cifar10.npz, cifar-10-batches-py"),
+        (["report", "nowhere"], "holds no finished run"),
+        (["list", "method"], "did you mean methods?"),
+    ],
+)
+def test_wrong_arguments_are_told_with_what_is_right(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("what", "line"), [("recipes", "cifar10: small, paper"), ("methods", "infobatch: "), ("datasets", "cifar100")]
+)
+def test_lists(what, line):
+    assert any(found.startswith(line) for found in call("list", what).output.splitlines())

@@ -3,8 +3,9 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -33,12 +34,18 @@ def build() -> "Typer":
     import typer
     from rich.console import Console
 
-    from . import __version__
+    from . import __version__, methods
+    from .lab import datasets, fashion
     from .lab import demo as lab
-    from .lab import fashion
+    from .lab import recipe as recipes
+    from .lab.classification import Classification
+    from .lab.comparison import Comparison, read
+    from .lab.method import MethodSpec
+    from .lab.tables import TABLES
     from .report.picture import FORMATS, draw
     from .report.progress import shown
-    from .report.table import comparison
+    from .report.table import beside_the_paper, verdicts
+    from .report.table import comparison as side_by_side
 
     app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -62,7 +69,7 @@ def build() -> "Typer":
             float | None,
             typer.Option(help="Share to prune, of the samples that may be pruned.", show_default="the method's own"),
         ] = None,
-        epochs: Annotated[int, typer.Option(min=1, help="Epochs of each run.")] = lab.Recipe.epochs,
+        epochs: Annotated[int, typer.Option(min=1, help="Epochs of each run.")] = lab.RECIPE.epochs,
         data: Annotated[
             Path | None,
             typer.Option(
@@ -95,23 +102,166 @@ def build() -> "Typer":
         if samples is not None and samples > len(images.train):
             raise typer.BadParameter(f"there are {len(images.train):,} training images.", param_hint="--samples")
         images = fashion.Fashion(images.train.head(samples or len(images.train)), images.test)
-        recipe = lab.Recipe(method=method, epochs=epochs, ratio=ratio)
+        recipe = replace(lab.RECIPE, epochs=epochs)
         console = Console()
         pairs: list[Pair] = []
         with shown(console) as watch:
             for number in range(seed, seed + seeds):
                 try:
-                    runs = lab.prepare(recipe, number, images)
+                    options = {} if ratio is None else {"ratio": ratio}
+                    runs = lab.prepare(recipe, MethodSpec(method, method, options), number, images)
                 except (TypeError, ValueError) as error:  # the library checks its arguments and says what is wrong
                     raise typer.BadParameter(str(error)) from None
                 pairs.append(lab.train(*runs, watch))
                 if json is not None:
                     append(json, pairs[-1])
         draw(pairs, out)
-        console.print(comparison(pairs))
+        console.print(side_by_side(pairs))
         console.print(*remarks(pairs), f"Picture: {out}", sep="\n", highlight=False, soft_wrap=True)
 
+    Preset = Annotated[str, typer.Option(help="small (two CPU cores, minutes) or paper (the paper's set-up).")]
+    Settings = Annotated[
+        list[str] | None, typer.Option("--set", help="Change the recipe: KEY=VALUE, as often as needed.")
+    ]
+    Folder = Annotated[
+        Path | None, typer.Option("--data", help="Folder with the data set.", show_default="usual places")
+    ]
+    Out = Annotated[Path, typer.Option(help="Folder for the runs; what is finished there is not repeated.")]
+    Margin = Annotated[float, typer.Option(min=0, help="How much worse counts as lossless, in the metric's points.")]
+
+    def run(
+        recipe: str, preset: str, settings: list[str] | None, plan: Sweep, data: Path | None, out: Path
+    ) -> Comparison:
+        """Train what is missing, and say how far it is."""
+        try:
+            chosen = recipes.get(recipe, preset).changed(settings or [])
+            specs = [MethodSpec.parse(method) for method in plan.methods]
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from None
+        return train_all(Comparison(chosen, specs, plan.seeds, out / Path(recipe).stem), data)
+
+    def train_all(comparison: Comparison, data: Path | None) -> Comparison:
+        try:
+            task = Classification(comparison.recipe, datasets.load(comparison.recipe.dataset, data))
+            with shown(Console()) as watch:
+                comparison.run(task, watch)
+        except (FileNotFoundError, TypeError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from None
+        except KeyboardInterrupt:
+            typer.echo("Stopped. The same command goes on after the last finished epoch.", err=True)
+            raise typer.Exit(130) from None
+        return comparison
+
+    @app.command()
+    def train(
+        recipe: Annotated[str, typer.Argument(help="A recipe's name (infobatch list recipes) or a .json file.")],
+        method: Annotated[str, typer.Option(help="NAME or NAME:OPTION=VALUE,…")] = "infobatch",
+        seed: Annotated[int, typer.Option(min=0)] = 0,
+        preset: Preset = "small",
+        settings: Settings = None,
+        data: Folder = None,
+        out: Out = Path("runs"),
+    ) -> None:
+        """Train one model by a recipe; an interrupted run goes on where it was."""
+        [record] = run(recipe, preset, settings, Sweep([method], [seed]), data, out).records()
+        typer.echo(
+            f"{record.metric} {record.value:.2f} after {record.samples:,} samples, {record.seconds:.1f} s; "
+            f"saved {record.saving:.1%} of full training"
+        )
+
+    @app.command()
+    def compare(
+        recipe: Annotated[str, typer.Argument(help="A recipe's name (infobatch list recipes) or a .json file.")],
+        methods: Annotated[str, typer.Option(help="Methods to compare, by commas.")] = "full,infobatch",
+        seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 5,
+        margin: Margin = 0.5,
+        preset: Preset = "small",
+        settings: Settings = None,
+        data: Folder = None,
+        out: Out = Path("runs"),
+    ) -> None:
+        """Train a recipe with several methods and the same seeds, in turn, and compare them with full data."""
+        found = run(recipe, preset, settings, Sweep(split_methods(methods), range(seeds)), data, out)
+        Console().print(verdicts(found.records(), margin))
+
+    @app.command()
+    def report(
+        runs: Annotated[list[Path], typer.Argument(help="Folders with runs.")],
+        margin: Margin = 0.5,
+    ) -> None:
+        """Compare the finished runs in some folders."""
+        try:
+            records = list(read(runs))
+        except FileNotFoundError as error:
+            raise typer.BadParameter(str(error), param_hint="RUNS") from None
+        Console().print(verdicts(records, margin))
+
+    @app.command()
+    def table(
+        number: Annotated[str, typer.Argument(help="4, 5, 7, 12 or figure-3")],
+        seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 3,
+        preset: Preset = "small",
+        settings: Settings = None,
+        data: Folder = None,
+        out: Out = Path("runs"),
+    ) -> None:
+        """Train what a table of the paper compares, and print the paper's figures beside the measured ones."""
+        try:
+            recipes.check_choice("table", number, TABLES)
+            chosen = TABLES[number]
+            found = chosen.comparisons(range(seeds), preset, settings or [], out)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        for comparison in found:
+            train_all(comparison, data)
+        rows = []
+        for row in chosen.rows:
+            name = "-".join([row.recipe, *row.settings])
+            records = next(c for c in found if c.folder.name == name).records()
+            runs, full = ([r for r in records if r.method == m] for m in (row.method, "full"))
+            rows.append((row.label, row.paper, row.paper_saving, runs, full))
+        caption = f"Table {number}: {chosen.caption}\nmeasured: preset {preset}; paper: {chosen.paper_setup}"
+        Console().print(beside_the_paper(caption, rows))
+        if seeds == 1:
+            typer.echo("One seed is not a result: --seeds 3 or more gives differences with intervals.")
+
+    @app.command("list")
+    def list_(what: Annotated[str, typer.Argument(help="recipes, methods or datasets")]) -> None:
+        """List what there is."""
+        shelves = {
+            "recipes": lambda: [f"{name}: {', '.join(presets)}" for name, presets in recipes.RECIPES.items()],
+            "methods": lambda: [f"{name}: {methods.info(name).summary}" for name in methods.list()],
+            "datasets": lambda: list(datasets.NAMES),
+        }
+        try:
+            recipes.check_choice("list", what, shelves)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        typer.echo("\n".join(shelves[what]()))
+
     return app
+
+
+class Sweep(NamedTuple):
+    """Which methods, and which seeds."""
+
+    methods: Sequence[str]
+    seeds: Sequence[int]
+
+
+def split_methods(text: str) -> list[str]:
+    """The methods of a list by commas, whose options have commas too.
+
+    >>> split_methods("full,random:ratio=0.3,rescale=true,infobatch")
+    ['full', 'random:ratio=0.3,rescale=true', 'infobatch']
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        if "=" in part and ":" not in part and found:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
 
 
 def unwritable(path: Path) -> str | None:

@@ -11,10 +11,11 @@ from infobatch.report import Pair, RunRecord
 from infobatch.report.picture import FORMATS, draw
 
 rng = np.random.default_rng(0)
-FULL = RunRecord("full", 0, 1000, (1000,) * 4, (0.9, 0.5, 0.3, 0.2), (2.0,) * 4, 0.9, 0.0, "2.13.0", 2)
+METRIC = "test accuracy, %"
+FULL = RunRecord("full", 0, METRIC, True, 1000, (1000,) * 4, (0.9, 0.5, 0.3, 0.2), (2.0,) * 4, (90.0,) * 4, 0.0)
 PRUNED = RunRecord(
-    *("infobatch", 0, 1000, (1000, 700, 600, 1000), (0.9, 0.6, 0.4, 0.2), (2.0, 1.4, 1.2, 2.0), 0.89, 0.175),
-    *("2.13.0", 2),
+    *("infobatch", 0, METRIC, True, 1000, (1000, 700, 600, 1000), (0.9, 0.6, 0.4, 0.2), (2.0, 1.4, 1.2, 2.0)),
+    *((89.0,) * 4, 0.175),
     scores=rng.lognormal(-3, 2, 1000).tolist(),
 )
 MAGIC = {".png": b"\x89PNG\r\n\x1a\n", ".pdf": b"%PDF-", ".svg": b"<?xml"}
@@ -59,7 +60,7 @@ def test_unusual_score_tables_are_drawn_without_a_warning(tmp_path, scores):
 
 
 def test_one_epoch_is_drawn(tmp_path):
-    full = RunRecord("full", 0, 10, (10,), (0.9,), (0.1,), 0.1, 0.0, "2.13.0", 2, scores=[0.9] * 10)
+    full = RunRecord("full", 0, METRIC, True, 10, (10,), (0.9,), (0.1,), (10.0,), 0.0, scores=[0.9] * 10)
     draw([Pair(full, replace(full, method="infobatch"))], tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 

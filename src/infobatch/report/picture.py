@@ -46,11 +46,11 @@ def percent(share: float, digits: int = 0) -> str:
 
 def _headline(pairs: Sequence[Pair]) -> str:
     saving = mean(pair.pruned.saving for pair in pairs)
-    full, pruned = mean(pair.full.accuracy for pair in pairs), mean(pair.pruned.accuracy for pair in pairs)
+    full, pruned = mean(pair.full.value for pair in pairs), mean(pair.pruned.value for pair in pairs)
     seeds = "one seed" if len(pairs) == 1 else f"mean of {len(pairs)} seeds"
     return (
         f"{title(pairs[0].pruned.method)}: {percent(saving)} fewer samples, "
-        f"test accuracy {percent(pruned, 1)}; full data: {percent(full, 1)} ({seeds})"
+        f"{pairs[0].full.metric} {pruned:.1f}; full data: {full:.1f} ({seeds})"
     )
 
 

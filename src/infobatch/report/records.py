@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
-_NAMES = {"full": "Full data", "infobatch": "InfoBatch"}
+_NAMES = {
+    "full": "Full data",
+    "infobatch": "InfoBatch",
+    "infobatch-quantile": "InfoBatch, quantiles",
+    "random": "Random",
+    "random+rescale+anneal": "Random, rescaled",
+    "full-shortened": "Full data, shortened",
+}
+# Scores span many powers of ten; those outside are counted at the ends.
+SCORE_EDGES: tuple[float, ...] = tuple(10 ** (k / 6) for k in range(-36, 13))
 
 
 def title(method: str) -> str:
     """How a method is called in front of readers; one without a name of its own goes by its key.
 
-    >>> title("infobatch"), title("random")
-    ('InfoBatch', 'random')
+    >>> title("infobatch"), title("ucb")
+    ('InfoBatch', 'ucb')
     """
     return _NAMES.get(method, method)
 
@@ -37,22 +47,35 @@ class Tick:
 class RunRecord:
     """One training run: on how much, how long, how good, and where.
 
-    ``kept``, ``losses`` and ``times`` hold one number per epoch: the samples trained on, of ``total``; the mean loss
-    over all samples, as estimated by the weighted losses of those; the seconds of the training loop. ``saving`` is
-    the share of full training that was saved, ``scores`` the score table after training.
+    ``kept``, ``losses``, ``times``, ``values`` and ``histograms`` hold one entry per epoch: the samples trained on, of
+    ``total``; the mean loss over all samples, as estimated by the weighted losses of those; the seconds of the training
+    loop; the metric on held-out data; how many scores lie between two ``SCORE_EDGES``. ``saving`` is the share of full
+    training that was saved, ``overhead`` the seconds spent in the library itself. ``hardest`` and ``most_pruned`` name
+    samples, with their score and with how often they were left out. ``scores`` is the table after training.
     """
 
     method: str
     seed: int
+    metric: str
+    higher_is_better: bool
     total: int
     kept: tuple[int, ...]
     losses: tuple[float, ...]
     times: tuple[float, ...]
-    accuracy: float
+    values: tuple[float, ...]
     saving: float
-    torch: str
-    cpus: int
+    overhead: float = 0.0
+    histograms: tuple[tuple[int, ...], ...] = ()
+    hardest: tuple[tuple[int, float], ...] = ()
+    most_pruned: tuple[tuple[int, float], ...] = ()
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
     scores: Sequence[float] = field(default=(), repr=False, compare=False)
+
+    @property
+    def value(self) -> float:
+        """The metric at the end of training."""
+        return self.values[-1]
 
     @property
     def samples(self) -> int:
@@ -73,14 +96,26 @@ class RunRecord:
     def to_json(self) -> str:
         """One line of JSON with everything but the score table.
 
-        >>> run = RunRecord("full", 0, 4, (4, 4), (0.7, 0.6), (1.0, 0.5), 0.5, 0.0, "2.13.0", 2, scores=(0.1,) * 4)
-        >>> run.to_json()
-        '{"method": "full", "seed": 0, "samples": 8, "seconds": 1.5, "total": 4, "kept": [4, 4], ...}'
+        >>> RunRecord("full", 0, "accuracy", True, 4, (4, 4), (0.7, 0.6), (1.0, 0.5), (40.0, 50.0), 0.0).to_json()
+        '{"method": "full", "seed": 0, "metric": "accuracy", ...}'
         """
         fields = asdict(self)
         del fields["scores"]
-        totals = {"samples": self.samples, "seconds": self.seconds}
-        return json.dumps({"method": self.method, "seed": self.seed} | totals | fields)
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, line: str) -> RunRecord:
+        """The inverse of :meth:`to_json`.
+
+        >>> run = RunRecord("full", 0, "accuracy", True, 4, (4, 4), (0.7, 0.6), (1.0, 0.5), (40.0, 50.0), 0.0)
+        >>> RunRecord.from_json(run.to_json()) == run
+        True
+        """
+        return cls(**{name: _frozen(value) for name, value in json.loads(line).items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -90,8 +125,8 @@ class Pair:
     The ideal speed-up is the ratio of the samples, the realised one that of the times; ``efficiency`` = realised ÷
     ideal says how much of what was saved arrived on the clock.
 
-    >>> full = RunRecord("full", 0, 4, (4, 4), (0.7, 0.6), (1.0, 1.0), 0.5, 0.0, "2.13.0", 2)
-    >>> pruned = RunRecord("infobatch", 0, 4, (4, 1), (0.7, 0.6), (1.0, 0.6), 0.5, 0.375, "2.13.0", 2)
+    >>> full = RunRecord("full", 0, "accuracy", True, 4, (4, 4), (0.7, 0.6), (1.0, 1.0), (40.0, 50.0), 0.0)
+    >>> pruned = RunRecord("infobatch", 0, "accuracy", True, 4, (4, 1), (0.7, 0.6), (1.0, 0.6), (40.0, 50.0), 0.375)
     >>> pair = Pair(full, pruned)
     >>> pair.ideal, pair.realised, pair.efficiency
     (1.6, 1.25, 0.78125)

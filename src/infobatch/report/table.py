@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 from rich import box
 from rich.table import Table
 
 from .records import Pair, RunRecord, title
+from .statistics import Difference, paired
 
 
 def comparison(pairs: Sequence[Pair]) -> Table:
@@ -28,7 +29,8 @@ def comparison(pairs: Sequence[Pair]) -> Table:
     def only(label: str, values: Sequence[float], form: str, unit: str = "") -> None:
         table.add_row(label, "", spread(values, form) + unit, "")
 
-    both("Test accuracy, %", lambda run: 100 * run.accuracy, ".2f")
+    metric = pairs[0].full.metric
+    both(metric[:1].upper() + metric[1:], lambda run: run.value, ".2f")
     both("Samples trained on", lambda run: run.samples, ",.0f")
     both("Training time, s", lambda run: run.seconds, ".1f")
     only("Samples saved, %", [100 * pair.pruned.saving for pair in pairs], ".1f")
@@ -36,6 +38,70 @@ def comparison(pairs: Sequence[Pair]) -> Table:
     only("Realised speed-up (time)", [pair.realised for pair in pairs], ".2f", " ×")
     only("Realised ÷ ideal", [pair.efficiency for pair in pairs], ".2f")
     return table
+
+
+def verdicts(records: Sequence[RunRecord], margin: float) -> Table:
+    """Every method against full data, over the seeds they share: what it saved, the difference, and what that says."""
+    first = records[0]
+    table = Table(title=f"{first.metric}, {first.recipe.get('dataset', '')}, margin {margin:g}", box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for head in ("seeds", first.metric, "difference (95 %)", "saved", "speed-up", "realised ÷ ideal", "verdict"):
+        table.add_column(head, justify="right" if head != "verdict" else "left")
+    for method in dict.fromkeys(record.method for record in records):
+        own = [record for record in records if record.method == method]
+        row = [title(method), str(len(own)), spread([run.value for run in own], ".2f")]
+        pairs = [Pair(full, run) for full, run in paired(records, method)]
+        if method == "full" or not pairs:
+            table.add_row(*row, "", percent(mean(run.saving for run in own)), "", "", "")
+            continue
+        change = Difference.of([p.full.value for p in pairs], [p.pruned.value for p in pairs], first.higher_is_better)
+        low, high = change.interval
+        interval = "" if len(pairs) == 1 else f" [{low:+.2f}, {high:+.2f}]"
+        table.add_row(
+            *row,
+            f"{change.mean:+.2f}{interval}",
+            percent(1 - mean(p.pruned.samples / p.full.samples for p in pairs)),
+            f"{median(p.realised for p in pairs):.2f} ×",
+            f"{median(p.efficiency for p in pairs):.2f}",
+            change.verdict(margin),
+        )
+    return table
+
+
+def beside_the_paper(
+    caption: str, rows: Sequence[tuple[str, str, str, Sequence[RunRecord], Sequence[RunRecord]]]
+) -> Table:
+    """Measured figures beside the paper's. A row: label, paper's metric, paper's saving, its runs, full data's runs."""
+    table = Table(title=caption, box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for head in ("paper", "measured", "to full data (95 %)", "seeds", "saved, paper", "saved, %"):
+        table.add_column(head, justify="right")
+    for label, paper, paper_saving, runs, full in rows:
+        if not runs:
+            table.add_row(label, paper, "-", "", "0", paper_saving, "-")
+            continue
+        pairs = paired([*full, *runs], runs[0].method) if full and runs[0].method != "full" else []
+        change = ""
+        if len(pairs) > 1:
+            difference = Difference.of(
+                [f.value for f, _ in pairs], [r.value for _, r in pairs], runs[0].higher_is_better
+            )
+            change = "{:+.2f} [{:+.2f}, {:+.2f}]".format(difference.mean, *difference.interval)
+        saved = [1 - run.samples / (run.total * run.recipe["epochs"]) for run in runs]
+        if pairs:
+            saved = [1 - run.samples / whole.samples for whole, run in pairs]
+        measured = spread([run.value for run in runs], ".2f")
+        table.add_row(label, paper, measured, change, str(len(runs)), paper_saving, f"{100 * mean(saved):.1f}")
+    return table
+
+
+def percent(share: float) -> str:
+    """A share as it is printed.
+
+    >>> percent(0.3146)
+    '31.5 %'
+    """
+    return f"{100 * share:.1f} %"
 
 
 def spread(values: Sequence[float], form: str) -> str:

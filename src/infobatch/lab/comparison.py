@@ -1,0 +1,136 @@
+"""Many runs of one recipe: methods × seeds, interleaved, each in a folder of its own; what is done is not repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import checkpoint
+from ..report.records import RunRecord
+from .method import MethodSpec
+from .recipe import Recipe
+from .training import Task, Training, Watch
+
+RECORD, STATE, RECIPE = "record.json", "state.pt", "recipe.json"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of ``recipe`` with every method and seed, under ``folder``."""
+
+    recipe: Recipe
+    methods: Sequence[MethodSpec]
+    seeds: Sequence[int]
+    folder: Path
+
+    def run(self, task: Task, watch: Watch = lambda tick: None) -> list[RunRecord]:
+        """Train what is missing. The methods of a seed take turns, an epoch each, so that all meet the same machine."""
+        self._claim_folder()
+        for seed in self.seeds:
+            at_once = [m for m in self.methods if not m.shortened]
+            self._train([self._begin(task, self.recipe, m, seed) for m in at_once if not self._done(m, seed)], watch)
+            for method in self.methods:
+                if method.shortened and not self._done(method, seed):
+                    self._train([self._begin(task, self._shortened(seed), method, seed)], watch)
+        return self.records()
+
+    def records(self) -> list[RunRecord]:
+        """Of the runs that are finished, in the order they were asked for."""
+        paths = [self._place(method, seed) / RECORD for seed in self.seeds for method in self.methods]
+        return [RunRecord.from_json(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+
+    def _train(self, runs: list[Training], watch: Watch) -> None:
+        for run in runs[:1]:
+            run.warm_up()
+        while going := [run for run in runs if not run.finished]:
+            epoch = min(run.epoch for run in going)
+            # Who goes first changes, so that no one always follows the same other through the caches.
+            turn = epoch % len(going)
+            for run in going[turn:] + going[:turn]:
+                if run.epoch == epoch:
+                    run.train_epoch(watch)
+                    self._keep(run)
+
+    def _begin(self, task: Task, recipe: Recipe, method: MethodSpec, seed: int) -> Training:
+        """The run from its start, or from where it was interrupted."""
+        run = Training(task, recipe, method, seed)
+        if (path := self._place(method, seed) / STATE).exists():
+            run.load_state_dict(checkpoint.load(path))
+        return run
+
+    def _keep(self, run: Training) -> None:
+        """Save after each epoch; the record, at the end, takes the state's place."""
+        place = self._place(run.method, run.seed)
+        place.mkdir(parents=True, exist_ok=True)
+        if not run.finished:
+            checkpoint.save(run.state_dict(), place / STATE)
+            return
+        _write(place / RECORD, run.record(environment()).to_json() + "\n")
+        (place / STATE).unlink(missing_ok=True)
+
+    def _shortened(self, seed: int) -> Recipe:
+        """The recipe with so many epochs that full data costs what the first pruning method of this seed did."""
+        for method in self.methods:
+            if method.name != "full" and (path := self._place(method, seed) / RECORD).exists():
+                saving = RunRecord.from_json(path.read_text(encoding="utf-8")).saving
+                return replace(self.recipe, epochs=max(1, round(self.recipe.epochs * (1 - saving))))
+        raise ValueError(
+            "full-shortened needs a pruning method beside it, whose cost it is given: --methods infobatch,…"
+        )
+
+    def _claim_folder(self) -> None:
+        """Runs of different recipes must not share a folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path, mine = self.folder / RECIPE, json.dumps(self.recipe.as_data(), indent=1) + "\n"
+        if not path.exists():
+            _write(path, mine)
+        elif (theirs := path.read_text(encoding="utf-8")) != mine:
+            old, new = json.loads(theirs), self.recipe.as_data()
+            different = [f"{key}: {old.get(key)!r} there, {new[key]!r} here" for key in new if old.get(key) != new[key]]
+            raise ValueError(
+                f"{self.folder} holds runs of another recipe ({'; '.join(different)}): name another folder with --out, "
+                "or give the settings of those runs to go on with them"
+            )
+
+    def _done(self, method: MethodSpec, seed: int) -> bool:
+        return (self._place(method, seed) / RECORD).exists()
+
+    def _place(self, method: MethodSpec, seed: int) -> Path:
+        return self.folder / method.label.replace(":", "-").replace("/", "-") / f"seed-{seed}"
+
+
+def environment() -> dict[str, Any]:
+    """Where a run was made."""
+    return {
+        "command": " ".join(["infobatch", *sys.argv[1:]]),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def read(folders: Sequence[Path]) -> Iterator[RunRecord]:
+    """All records under these folders."""
+    for folder in folders:
+        found = sorted(folder.rglob(RECORD)) if folder.is_dir() else []
+        if not found:
+            raise FileNotFoundError(f"{folder} holds no finished run (no {RECORD} in it)")
+        for path in found:
+            yield RunRecord.from_json(path.read_text(encoding="utf-8"))
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

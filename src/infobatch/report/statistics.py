@@ -1,0 +1,79 @@
+"""Paired differences with their uncertainty, and what may be concluded from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+from .records import RunRecord
+
+# Two-sided 97.5 % quantiles of Student's t for 1 … 30 degrees of freedom; beyond, the normal's with a correction.
+_T = (
+    12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448,
+    2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484,
+    2.0452, 2.0423,
+)  # fmt: skip
+
+
+def t_quantile(degrees: int) -> float:
+    """By how many standard errors a 95 % interval reaches to either side.
+
+    >>> t_quantile(4), round(t_quantile(1000), 3)
+    (2.7764, 1.962)
+    """
+    if degrees <= len(_T):
+        return _T[degrees - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method's metric less full data's, seed by seed; positive is better, whichever way the metric counts.
+
+    >>> d = Difference.of([92.0, 91.5, 91.8], [91.9, 91.7, 91.8])
+    >>> round(d.mean, 3), [round(x, 2) for x in d.interval], d.verdict(0.5)
+    (0.033, [-0.35, 0.41], 'lossless within 0.5')
+    """
+
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, full: Sequence[float], method: Sequence[float], higher_is_better: bool = True) -> Difference:
+        """From the metrics of paired runs."""
+        sign = 1 if higher_is_better else -1
+        return cls(tuple(sign * (m - f) for f, m in zip(full, method, strict=True)))
+
+    @property
+    def mean(self) -> float:
+        """The mean difference."""
+        return mean(self.values)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % of the intervals made this way hold the true difference; infinite for a single seed."""
+        n = len(self.values)
+        if n < 2:
+            return -math.inf, math.inf
+        reach = t_quantile(n - 1) * stdev(self.values) / math.sqrt(n)
+        return self.mean - reach, self.mean + reach
+
+    def verdict(self, margin: float) -> str:
+        """What the interval says: lossless within the margin, worse, or not enough seeds to tell."""
+        low, high = self.interval
+        if low > -margin:
+            return f"lossless within {margin:g}"
+        if high < -margin:
+            return f"worse by more than {margin:g}"
+        if high < 0:
+            return "worse"
+        return "one seed: no verdict" if len(self.values) < 2 else "undecided: more seeds"
+
+
+def paired(records: Sequence[RunRecord], method: str, other: str = "full") -> list[tuple[RunRecord, RunRecord]]:
+    """The runs of ``other`` and of ``method`` that share a seed, in the order of the seeds."""
+    by_key = {(record.method, record.seed): record for record in records}
+    seeds = sorted({record.seed for record in records})
+    return [(by_key[other, s], by_key[method, s]) for s in seeds if {(other, s), (method, s)} <= by_key.keys()]

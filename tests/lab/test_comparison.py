@@ -1,0 +1,130 @@
+"""Methods and seeds in turn, in folders of their own; what was interrupted goes on, what is done is not repeated."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from infobatch.lab import fashion
+from infobatch.lab.classification import Classification
+from infobatch.lab.comparison import RECORD, STATE, Comparison, read
+from infobatch.lab.datasets import Images, Split
+from infobatch.lab.method import MethodSpec
+from infobatch.lab.recipe import Recipe
+
+RECIPE = Recipe("fashion-mnist", "small-cnn", epochs=4, batch_size=32, lr=0.1, augment="crop-flip")
+METHODS = ["full", "infobatch", "full-shortened"]
+TIMED = ("times", "overhead")  # what no two runs share
+
+
+def task():
+    data = fashion.load()
+    train, test = (
+        Split(s.images[:n, ..., None], s.labels[:n].astype(np.int64)) for s, n in ((data.train, 400), (data.test, 100))
+    )
+    return Classification(
+        RECIPE, Images("fashion-mnist", train, test, (fashion.MEAN,), (fashion.STD,), fashion.CLASSES)
+    )
+
+
+def comparison(folder, methods=METHODS, seeds=(0, 1), recipe=RECIPE):
+    return Comparison(recipe, [MethodSpec.parse(m) for m in methods], seeds, folder)
+
+
+def results(records):
+    return {(r.method, r.seed): {k: v for k, v in json.loads(r.to_json()).items() if k not in TIMED} for r in records}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return comparison(tmp_path_factory.mktemp("whole")).run(task())
+
+
+def test_every_method_and_seed_is_recorded(whole):
+    found = results(whole)
+    assert set(found) == {(m, s) for m in METHODS for s in (0, 1)}
+    full, pruned = found["full", 0], found["infobatch", 0]
+    assert full["kept"] == [400] * 4
+    assert pruned["kept"][0] == 400 > pruned["kept"][1]
+    assert pruned["saving"] == pytest.approx(1 - sum(pruned["kept"]) / 1600)
+    assert full["losses"][0] == pruned["losses"][0]  # they start from the same weights and see the same
+    assert len(pruned["values"]) == 4
+    assert all(sum(h) == 400 for h in pruned["histograms"])
+    assert len(pruned["hardest"]) == 12
+    assert sum(n for _, n in pruned["most_pruned"]) <= 1600 - sum(pruned["kept"])
+
+
+def test_a_shortened_schedule_costs_what_pruning_costs(whole):
+    found = results(whole)
+    cost = sum(found["infobatch", 0]["kept"])
+    assert abs(sum(found["full-shortened", 0]["kept"]) - cost) <= 200  # half an epoch
+
+
+def test_what_is_done_is_not_repeated(tmp_path, whole):
+    mine = comparison(tmp_path, ["full"], [0])
+    mine.run(task())
+    before = (tmp_path / "full" / "seed-0" / RECORD).stat().st_mtime_ns
+    ticks = []
+    records = comparison(tmp_path, ["full", "infobatch"], [0]).run(task(), ticks.append)
+    assert {tick.method for tick in ticks} == {"infobatch"}
+    assert (tmp_path / "full" / "seed-0" / RECORD).stat().st_mtime_ns == before
+    assert results(records) == {k: v for k, v in results(whole).items() if k in {("full", 0), ("infobatch", 0)}}
+
+
+def test_methods_take_turns(tmp_path):
+    ticks = []
+    comparison(tmp_path, ["full", "infobatch", "random"], [0]).run(task(), ticks.append)
+    ends = [(t.epoch, t.method) for t in ticks if t.done == t.kept]
+    assert [epoch for epoch, _ in ends] == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+    assert [method for _, method in ends[::3]] == ["full", "infobatch", "random", "full"]
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {tests!r})
+from lab.test_comparison import comparison, task
+comparison(__import__("pathlib").Path({folder!r}), ["full", "infobatch"], [0]).run(task())
+"""
+
+
+def test_a_killed_comparison_goes_on_and_ends_as_if_nothing_had_happened(tmp_path, whole):
+    code = KILLED.format(tests=os.path.dirname(os.path.dirname(__file__)), folder=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"})
+    state = tmp_path / "infobatch" / "seed-0" / STATE
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if state.exists() and len(torch.load(state)["history"]["kept"]) >= 2:
+            process.send_signal(signal.SIGKILL)
+        time.sleep(0.002)
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "infobatch" / "seed-0" / RECORD).exists()
+    ticks = []
+    records = comparison(tmp_path, ["full", "infobatch"], [0]).run(task(), ticks.append)
+    assert min(t.epoch for t in ticks if t.method == "infobatch") >= 2  # not from the start
+    assert results(records) == {k: v for k, v in results(whole).items() if k in {("full", 0), ("infobatch", 0)}}
+    assert not state.exists()
+
+
+def test_runs_of_another_recipe_are_not_mixed_in(tmp_path):
+    comparison(tmp_path, ["full"], [0], replace(RECIPE, epochs=1)).run(task())
+    with pytest.raises(ValueError, match=r"runs of another recipe \(lr: 0.1 there, 0.2 here\)"):
+        comparison(tmp_path, ["full"], [0], replace(RECIPE, epochs=1, lr=0.2)).run(task())
+
+
+def test_a_shortened_schedule_needs_a_method_to_follow(tmp_path):
+    with pytest.raises(ValueError, match="full-shortened needs a pruning method beside it"):
+        comparison(tmp_path, ["full-shortened"], [0]).run(task())
+
+
+def test_reading_records_back(tmp_path):
+    comparison(tmp_path, ["full"], [0], replace(RECIPE, epochs=1)).run(task())
+    assert [r.method for r in read([tmp_path])] == ["full"]
+    with pytest.raises(FileNotFoundError, match="holds no finished run"):
+        list(read([tmp_path / "nothing"]))
