@@ -41,7 +41,7 @@ FACES: dict[str, set[str]] = {
     "core": CORE,
     "methods": CORE | {"methods"},
     "scoring": {"torch", "scoring"},
-    "static": {"numpy", "torch", "sklearn", "static"},
+    "static": {"numpy", "torch", "sklearn", "scipy", "rich", "static"},
     "distributed": CORE | {"distributed"},
     "schedule": CORE,
     "checks": {"torch", "core"},
@@ -51,9 +51,9 @@ FACES: dict[str, set[str]] = {
     "dataset": FACADE,
     "__init__": FACADE | {"dataset"},
     "integrations": FACADE | {"dataset", "integrations"},  # and in each file its own framework: see FRAMEWORKS
-    "report": {"numpy", "matplotlib", "rich", "report"},
-    "lab": FACADE | {"dataset", "infobatch", "integrations", "lab", "report"},
-    "cli": {"infobatch", "lab", "report", "typer", "rich"},
+    "report": {"numpy", "matplotlib", "rich", "PIL", "report"},
+    "lab": FACADE | {"dataset", "infobatch", "integrations", "lab", "report", "timm", "PIL", "datasets"},
+    "cli": {"infobatch", "methods", "lab", "report", "typer", "rich"},
 }
 # The framework that each file of integrations/ is the only one to import.
 FRAMEWORKS: dict[str, set[str]] = {

@@ -39,9 +39,10 @@ def build() -> "Typer":
     from .lab import demo as lab
     from .lab import recipe as recipes
     from .lab.classification import Classification
-    from .lab.comparison import Comparison, read
+    from .lab.comparison import Comparison, pictures, read
     from .lab.method import MethodSpec
     from .lab.tables import TABLES
+    from .report import export, page
     from .report.picture import FORMATS, draw
     from .report.progress import shown
     from .report.table import beside_the_paper, verdicts
@@ -188,13 +189,26 @@ def build() -> "Typer":
     def report(
         runs: Annotated[list[Path], typer.Argument(help="Folders with runs.")],
         margin: Margin = 0.5,
+        out: Annotated[
+            Path | None,
+            typer.Option(help="Write a page here (.html), with the figures (.png, .svg, .csv) beside it."),
+        ] = None,
     ) -> None:
-        """Compare the finished runs in some folders."""
+        """Compare the finished runs in some folders: a table and, with --out, a page to look at."""
+        if out is not None and (out.suffix != ".html" or unwritable(out)):
+            raise typer.BadParameter(unwritable(out) or f"{out} must end in .html.", param_hint="--out")
         try:
             records = list(read(runs))
-        except FileNotFoundError as error:
+            if out is not None:
+                page.write(records, out, margin=margin, pictures=pictures(runs), title=f"infobatch: {runs[0].name}")
+                export.csv(records, out.with_suffix(".csv"))
+                for ending in (".png", ".svg"):
+                    export.figure(records, out.with_suffix(ending))
+        except (FileNotFoundError, ValueError) as error:
             raise typer.BadParameter(str(error), param_hint="RUNS") from None
         Console().print(verdicts(records, margin))
+        if out is not None:
+            typer.echo(f"Page: {out}")
 
     @app.command()
     def table(

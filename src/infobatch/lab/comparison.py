@@ -11,15 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from .. import checkpoint
+from .. import __version__, checkpoint
 from ..report.records import RunRecord
 from .method import MethodSpec
 from .recipe import Recipe
 from .training import Task, Training, Watch
 
-RECORD, STATE, RECIPE = "record.json", "state.pt", "recipe.json"
+RECORD, STATE, RECIPE, PICTURES = "record.json", "state.pt", "recipe.json", "pictures.npz"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Comparison:
             for method in self.methods:
                 if method.shortened and not self._done(method, seed):
                     self._train([self._begin(task, self._shortened(seed), method, seed)], watch)
-        return self.records()
+        found = self.records()
+        self._keep_pictures(task, found)
+        return found
 
     def records(self) -> list[RunRecord]:
         """Of the runs that are finished, in the order they were asked for."""
@@ -58,6 +62,14 @@ class Comparison:
                 if run.epoch == epoch:
                     run.train_epoch(watch)
                     self._keep(run)
+
+    def _keep_pictures(self, task: Task, records: Sequence[RunRecord]) -> None:
+        """Of the samples that the records name, so that a report can show them without the data."""
+        named = {index for record in records for index, _ in (*record.hardest, *record.most_pruned)}
+        indices = sorted(named)
+        if indices and hasattr(task, "pictures"):
+            images, captions = task.pictures(indices)
+            np.savez_compressed(self.folder / PICTURES, indices=indices, images=images, captions=captions)
 
     def _begin(self, task: Task, recipe: Recipe, method: MethodSpec, seed: int) -> Training:
         """The run from its start, or from where it was interrupted."""
@@ -111,6 +123,7 @@ def environment() -> dict[str, Any]:
     """Where a run was made."""
     return {
         "command": " ".join(["infobatch", *sys.argv[1:]]),
+        "infobatch": __version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -127,6 +140,17 @@ def read(folders: Sequence[Path]) -> Iterator[RunRecord]:
             raise FileNotFoundError(f"{folder} holds no finished run (no {RECORD} in it)")
         for path in found:
             yield RunRecord.from_json(path.read_text(encoding="utf-8"))
+
+
+def pictures(folders: Sequence[Path]) -> dict[int, tuple[NDArray[np.uint8], str]]:
+    """Samples by their index, as images with a caption, where the runs under these folders have kept them."""
+    found: dict[int, tuple[NDArray[np.uint8], str]] = {}
+    for path in (path for folder in folders for path in sorted(folder.rglob(PICTURES))):
+        with np.load(path) as kept:
+            found |= dict(
+                zip(kept["indices"].tolist(), zip(kept["images"], kept["captions"].tolist(), strict=True), strict=True)
+            )
+    return found
 
 
 def _write(path: Path, text: str) -> None:

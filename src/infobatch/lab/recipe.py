@@ -55,7 +55,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
+            if not (name == "dataset" and self.dataset.startswith(datasets.HUGGING_FACE)):
+                check_choice(name, getattr(self, name), choices)
         for name in ("epochs", "batch_size", "samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -63,6 +64,8 @@ class Recipe:
         for name in ("lr", "momentum", "weight_decay", "label_smoothing", "workers"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.momentum >= 1:
+            raise ValueError(f"momentum must be below 1, got {self.momentum}")
 
     def as_data(self) -> dict[str, Any]:
         """The recipe as plain numbers and strings."""
@@ -93,11 +96,14 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     "cifar10": {
         "small": Recipe("cifar10", "resnet-compact", 15, lr=0.3),
-        "paper": Recipe("cifar10", "resnet18", 200, lr=0.2, label_smoothing=0.1, precision="fp16", workers=4),
+        "paper": Recipe("cifar10", "resnet18", 200, lr=0.2, label_smoothing=0.1, precision="fp16"),
     },
     "cifar100": {
         "small": Recipe("cifar100", "resnet-compact", 15, lr=0.3),
-        "paper": Recipe("cifar100", "resnet18", 200, lr=0.05, label_smoothing=0.1, precision="fp16", workers=4),
+        "paper": Recipe("cifar100", "resnet18", 200, lr=0.05, label_smoothing=0.1, precision="fp16"),
+    },
+    "imagenet": {
+        "paper": Recipe("imagenet", "resnet50", 90, 1024, "lars", lr=6.4, precision="fp16", workers=8),
     },
 }
 

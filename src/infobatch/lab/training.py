@@ -70,6 +70,7 @@ class Training:
         self.optimizer = optimisers.optimizer(recipe, self.model)
         steps = -(-len(self.train_data) // recipe.batch_size)
         self.scheduler = paced(optimisers.schedule(recipe, self.optimizer, recipe.epochs * steps), self.train_data)
+        self.scaler = torch.amp.GradScaler("cuda", enabled=recipe.precision == "fp16")
         self.left_out = np.zeros(len(self.train_data), np.int32)  # how often each sample was
         self.history: dict[str, list[Any]] = {"kept": [], "losses": [], "times": [], "values": [], "histograms": []}
 
@@ -96,7 +97,11 @@ class Training:
         """One pass over the epoch's plan. The clock runs while the plan is made and worked off, not in ``watch``."""
         epoch, seconds, since = self.epoch, 0.0, time.perf_counter()
         self.train_data.set_epoch(epoch)
-        kept, done, weighted = len(self.train_data.sampler), 0, torch.zeros(())
+        kept, done, weighted = (
+            len(self.train_data.sampler),
+            0,
+            torch.zeros((), device=next(self.model.parameters()).device),
+        )
         before = sum(self.history["times"])
         self.model.train()
         for step, batch in enumerate(self.loader):
@@ -104,8 +109,9 @@ class Training:
             losses, score = found if isinstance(found, tuple) else (found, None)
             loss = self.train_data.update(losses, score=score)
             self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
+            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
             self.scheduler.step()
             done += len(losses)
             weighted += loss.detach() * len(losses)
@@ -157,6 +163,7 @@ class Training:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
+            "scaler": self.scaler.state_dict(),
             "train_data": self.train_data.state_dict(),
             "generators": [self.generator.get_state(), self.loader.generator.get_state()],
             "left_out": torch.from_numpy(self.left_out.copy()),
@@ -168,6 +175,7 @@ class Training:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
+        self.scaler.load_state_dict(state["scaler"])
         self.train_data.load_state_dict(state["train_data"])
         for generator, found in zip((self.generator, self.loader.generator), state["generators"], strict=True):
             generator.set_state(found)

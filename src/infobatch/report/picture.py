@@ -56,7 +56,7 @@ def _headline(pairs: Sequence[Pair]) -> str:
 
 def _losses(axes: Axes, pairs: Sequence[Pair]) -> None:
     """A curve per run, each ending where its training ended."""
-    _dress(axes, "Training loss", "samples trained on, thousands")
+    dress(axes, "Training loss", "samples trained on, thousands")
     axes.grid(axis="y", color=FAINT)
     for number, pair in enumerate(pairs):
         for run, colour in ((pair.full, FULL), (pair.pruned, PRUNED)):
@@ -73,7 +73,7 @@ def _kept(axes: Axes, runs: Sequence[RunRecord]) -> None:
     """A column per epoch: what was trained on, and above it what was saved."""
     shares = [mean(run.kept[e] / run.total for run in runs) for e in range(len(runs[0].kept))]
     epochs = range(1, len(shares) + 1)
-    _dress(axes, "Share of the data trained on", "epoch")
+    dress(axes, "Share of the data trained on", "epoch")
     axes.bar(epochs, [1] * len(shares), width=1, color=SAVED)
     axes.bar(epochs, shares, width=1, color=PRUNED)
     axes.set_ylim(0, 1)
@@ -90,11 +90,11 @@ def _scores(axes: Axes, runs: Sequence[RunRecord]) -> None:
     scores = np.concatenate([np.asarray(run.scores, dtype=np.float64) for run in runs])
     scores = scores[np.isfinite(scores)]
     if not len(scores):
-        _dress(axes, "Scores: none yet", "score")
+        dress(axes, "Scores: none yet", "score")
         return
     middle, drawn = scores.mean(), np.maximum(scores, LOWEST_SCORE)
     heading = f"Scores: {percent(np.mean(scores < middle))} are below their mean"
-    _dress(axes, heading, "score: a sample's last loss, logarithmic")
+    dress(axes, heading, "score: a sample's last loss, logarithmic")
     axes.set_xscale("log")
     axes.minorticks_off()
     axes.hist(drawn, np.geomspace(drawn.min() / 1.001, drawn.max() * 1.001, BINS + 1).tolist(), color=PRUNED)
@@ -112,7 +112,7 @@ def _power(score: float) -> str:
     return power if score > LOWEST_SCORE else f"≤ {power}"
 
 
-def _dress(axes: Axes, heading: str, below: str) -> None:
+def dress(axes: Axes, heading: str, below: str) -> None:
     """A title that says what is seen, at the left; no frame but the axes."""
     axes.set_title(heading, loc="left", fontsize=12, color=INK, pad=10)
     axes.set_xlabel(below, color=INK)

@@ -53,15 +53,17 @@ class Difference:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % of the intervals made this way hold the true difference; infinite for a single seed."""
+        """95 % of the intervals made this way hold the true difference; infinite for one seed, or if a run diverged."""
         n = len(self.values)
-        if n < 2:
+        if n < 2 or not all(map(math.isfinite, self.values)):
             return -math.inf, math.inf
         reach = t_quantile(n - 1) * stdev(self.values) / math.sqrt(n)
         return self.mean - reach, self.mean + reach
 
     def verdict(self, margin: float) -> str:
         """What the interval says: lossless within the margin, worse, or not enough seeds to tell."""
+        if not all(map(math.isfinite, self.values)):
+            return "a run diverged"
         low, high = self.interval
         if low > -margin:
             return f"lossless within {margin:g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import mean, median, stdev
 
@@ -111,4 +112,8 @@ def spread(values: Sequence[float], form: str) -> str:
     ('0.25', '+2.0 ± 1.0')
     """
     text = format(mean(values), form)
-    return text if len(values) == 1 else f"{text} ± {format(stdev(values), form.lstrip('+'))}"
+    return (
+        text
+        if len(values) == 1 or not all(map(math.isfinite, values))
+        else f"{text} ± {format(stdev(values), form.lstrip('+'))}"
+    )

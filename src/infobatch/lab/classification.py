@@ -1,0 +1,160 @@
+"""Image classification as a task of the lab: batches, losses and the test metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad
+from torch.utils.data import DataLoader, Dataset
+
+from . import models
+from .datasets import Images, Split
+from .folders import Decoded, Lazy
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
+
+_PADDING = 4
+_TEST_BATCH = 500
+_REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class InMemory(Dataset[tuple[Tensor, Tensor]]):
+    """Images and labels as tensors of which a batch is taken at once."""
+
+    def __init__(self, split: Split) -> None:
+        self.images = torch.from_numpy(np.ascontiguousarray(split.images.transpose(0, 3, 1, 2)))
+        self.labels = torch.from_numpy(split.labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.images[index], self.labels[index]
+
+    def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
+        index = torch.tensor(indices)
+        return self.images[index], self.labels[index]
+
+
+class Classification:
+    """What the training loop asks of a task. It computes on ``device``: the GPU if there is one, else the CPU.
+
+    Images in memory are augmented a batch at a time, there; images that are read when needed, by the loader's workers.
+    """
+
+    metric = "test accuracy, %"
+    higher_is_better = True
+
+    def __init__(self, recipe: Recipe, data: Images, device: torch.device | str | None = None) -> None:
+        self.recipe, self.data = recipe, data
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if recipe.precision == "fp16" and self.device.type == "cpu":
+            raise ValueError("precision fp16 needs a GPU: on the CPU take fp32, or bf16 where the processor has it")
+        train, test = data.train.head(recipe.samples), data.test
+        if isinstance(train, Lazy) and recipe.workers == 0:
+            raise ValueError(
+                f"{data.name} is read and cropped at random by the loader's workers, which draw from its generator: "
+                "workers must be at least 1, got 0 (--set workers=4)"
+            )
+        self.train = Decoded(train, recipe.augment) if isinstance(train, Lazy) else InMemory(train)
+        self.test = Decoded(test) if isinstance(test, Lazy) else InMemory(test)
+        self.mean, self.std = (
+            torch.tensor(value, device=self.device).view(1, -1, 1, 1) * 255 for value in (data.mean, data.std)
+        )
+
+    @staticmethod
+    def collate(batch: Any) -> Any:
+        """Batches come whole."""
+        return batch
+
+    def model(self, seed: int) -> nn.Module:
+        """The recipe's network, on the device."""
+        classes, channels, size = len(self.data.classes), len(self.data.mean), self.data.train.size
+        model = models.create(self.recipe.model, classes, channels, size, seed)
+        return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    def losses(self, model: nn.Module, batch: tuple[Tensor, Tensor], generator: torch.Generator) -> Tensor:
+        """One loss per sample, of augmented images, in fp32."""
+        images, labels = (part.to(self.device, non_blocking=True) for part in batch)
+        if isinstance(self.train, InMemory):
+            images = augmented(images, self.recipe.augment, generator)
+        if models.draws(self.recipe.model):
+            with _dice(generator, self.device):
+                logits = self._logits(model, images)
+        else:
+            logits = self._logits(model, images)
+        return cross_entropy(logits, labels, reduction="none", label_smoothing=self.recipe.label_smoothing)
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module) -> float:
+        """The metric on the test images."""
+        model.eval()
+        right = torch.zeros((), dtype=torch.int64, device=self.device)
+        for images, labels in self._test_batches():
+            guesses = self._logits(model, images.to(self.device)).argmax(1)
+            right += (guesses == labels.to(self.device)).sum()
+        return 100 * right.item() / len(self.test)
+
+    def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
+        """Training images and what they show, for the report."""
+        view = Decoded(self.train.source) if isinstance(self.train, Decoded) else self.train
+        images, labels = view.__getitems__(indices)
+        return images.permute(0, 2, 3, 1).numpy(), [self.data.classes[label] for label in labels.tolist()]
+
+    def _logits(self, model: nn.Module, images: Tensor) -> Tensor:
+        images = ((images - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+        reduced = _REDUCED.get(self.recipe.precision)
+        with torch.autocast(self.device.type, reduced, enabled=reduced is not None):
+            logits: Tensor = model(images)
+        return logits.float()
+
+    def _test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if isinstance(self.test, InMemory):
+            return zip(*(torch.split(part, _TEST_BATCH) for part in (self.test.images, self.test.labels)), strict=True)
+        # Given a generator, the loader leaves torch's global random state alone.
+        size, workers = self.recipe.batch_size, self.recipe.workers
+        loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
+            self.test, size, num_workers=workers, collate_fn=self.collate, generator=torch.Generator()
+        )
+        return iter(loader)
+
+
+@contextmanager
+def _dice(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """Layers that draw from torch's global generators draw as ``generator`` says; these are as before afterwards."""
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+def augmented(images: Tensor, how: str, generator: torch.Generator) -> Tensor:
+    """Images mirrored with probability ½ and, with "crop-flip", shifted by up to 4 pixels, each by its own chance.
+
+    Chance is drawn on the CPU, so that it is the same whatever device the images are on.
+    """
+    if how == "none":
+        return images
+    count, _, height, width = images.shape
+    mirrored = torch.rand(count, generator=generator) < 0.5
+    columns = torch.arange(width).expand(count, -1)
+    columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    rows = torch.arange(height).expand(count, -1)
+    if how == "crop-flip":
+        images = pad(images, (_PADDING,) * 4)
+        columns = columns + torch.randint(0, 2 * _PADDING + 1, (count, 1), generator=generator)
+        rows = rows + torch.randint(0, 2 * _PADDING + 1, (count, 1), generator=generator)
+    # One gather for all images: element [b, c, y, x] is images[b, c, rows[b, y], columns[b, x]].
+    flat = (rows * images.shape[3])[:, :, None] + columns[:, None, :]
+    index = flat.flatten(1)[:, None, :].to(images.device)
+    found = images.flatten(2).gather(2, index.expand(-1, images.shape[1], -1))
+    return found.view(count, -1, height, width)

@@ -1,0 +1,114 @@
+"""A comparison as files for others: its figures as CSV, its picture as PNG, SVG or PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from csv import writer
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from .outcome import Outcome, outcomes
+from .picture import FAINT, FORMATS, INK, dress
+from .records import RunRecord
+
+COLUMNS = ("method", "seed", "epoch", "total", "kept", "samples", "loss", "seconds", "metric", "value")
+# As on the page: full data is grey, and what comes after the last colour begins again, dashed.
+COLOURS = ("#6d7078", "#0072b2", "#c2500a", "#00785a", "#a03c86", "#876300", "#5b4bc4")
+METHODS = len(COLOURS) - 1
+STYLES = ("-", "--", ":")
+
+
+def csv(records: Sequence[RunRecord], path: str | Path) -> None:
+    """A line per run and epoch, in ``COLUMNS``; ``epoch`` counts from 1 and ``samples`` adds ``kept`` up.
+
+    The numbers are written in full: read back, they are the same.
+    """
+    outcomes(records)
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        lines = writer(file, lineterminator="\n")
+        lines.writerow(COLUMNS)
+        for run in records:
+            epochs = zip(run.kept, accumulate(run.kept), run.losses, run.times, run.values, strict=True)
+            for epoch, (kept, samples, loss, seconds, value) in enumerate(epochs, 1):
+                lines.writerow(
+                    [run.method, run.seed, epoch, run.total, kept, samples, loss, seconds, run.metric, value]
+                )
+
+
+def figure(records: Sequence[RunRecord], path: str | Path) -> None:
+    """The metric against the samples trained on, and each method's difference to full data at the end.
+
+    Means over the seeds with their 95 % intervals. The ending of ``path``, one of ``FORMATS``, says in which format.
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise ValueError(f"path must end in one of {', '.join(FORMATS)}, which says the format, got {path}")
+    found = outcomes(records)
+    drawn = Figure(figsize=(12, max(4.2, 1.9 + 0.45 * len(found))), dpi=150, layout="constrained")
+    curves, differences = drawn.subplots(1, 2, width_ratios=(3, 2))
+    _curves(curves, found)
+    _differences(differences, found)
+    drawn.savefig(path)
+
+
+def _curves(axes: Axes, found: Sequence[Outcome]) -> None:
+    metric = _plain(found[0].runs[0].metric)
+    several = any(len(outcome.runs) > 1 for outcome in found)
+    how = "mean of the seeds and its 95 % interval" if several else "one seed is no result"
+    dress(axes, f"{metric[:1].upper() + metric[1:]}: {how}", "samples trained on")
+    axes.grid(axis="y", color=FAINT)
+    for outcome in found:
+        band, samples, colour = outcome.band(lambda run: run.values), outcome.samples, _colour(outcome)
+        style = STYLES[max(outcome.number - 1, 0) // METHODS % len(STYLES)]
+        axes.plot(samples, band.mean, style, color=colour, linewidth=1.8)
+        axes.plot(samples[-1:], band.mean[-1:], "o", color=colour, markersize=5)
+        if band.reach is not None:
+            middle, reach = np.array(band.mean), np.array(band.reach)
+            axes.fill_between(samples, middle - reach, middle + reach, color=colour, alpha=0.16, linewidth=0)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+
+
+def _differences(axes: Axes, found: Sequence[Outcome]) -> None:
+    """A row per method, named in its colour: the legend of both panels. Full data is what the others differ from."""
+    dress(axes, "Difference to full data, paired by seed", "worse ←   difference at the end   → better")
+    axes.axvline(0, color=INK, linewidth=1)
+    for row, outcome in enumerate(found):
+        colour, change = _colour(outcome), outcome.difference
+        if outcome.method == "full":
+            axes.plot([0], [row], "o", color=colour, markersize=7)
+        if change is None:
+            continue
+        axes.plot(change.values, [row] * len(change.values), "o", color=colour, markersize=4, fillstyle="none")
+        axes.plot([change.mean], [row], "o", color=colour, markersize=7)
+        if len(change.values) > 1:
+            axes.plot(change.interval, [row, row], color=colour, linewidth=2.4)
+    axes.set_yticks(range(len(found)), [_plain(_label(outcome)) for outcome in found])
+    for tick, outcome in zip(axes.get_yticklabels(), found, strict=True):
+        tick.set_color(_colour(outcome))
+        tick.set_fontweight("bold")
+    axes.set_ylim(len(found) - 0.5, -0.5)
+    axes.margins(x=0.12)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _label(outcome: Outcome) -> str:
+    seeds = "one seed" if len(outcome.runs) == 1 else f"{len(outcome.runs)} seeds"
+    if outcome.diverged:
+        seeds += ", diverged"
+    return f"{outcome.name}\n{seeds}"
+
+
+def _colour(outcome: Outcome) -> str:
+    return COLOURS[1 + (outcome.number - 1) % METHODS] if outcome.number else COLOURS[0]
+
+
+def _plain(text: str) -> str:
+    """Without what matplotlib would take for mathematics."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,139 @@
+"""What every method of a comparison came to: its curves over the seeds, and its pairs with full data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import mean, stdev
+
+from .records import SCORE_EDGES, Pair, RunRecord, title
+from .statistics import Difference, paired, t_quantile
+
+# Epochs of a run whose times per sample differ by more than this factor make its time worth a warning.
+UNEVEN = 1.5
+
+
+@dataclass(frozen=True)
+class Band:
+    """A mean over seeds per epoch, and how far its 95 % interval reaches to either side; None for a single seed."""
+
+    mean: tuple[float, ...]
+    reach: tuple[float, ...] | None
+
+    @classmethod
+    def of(cls, curves: Sequence[Sequence[float]]) -> Band:
+        """From one curve per seed, as far as all of them go.
+
+        >>> Band.of([[1.0, 2.0], [3.0, 2.0]]).mean, Band.of([[1.0, 2.0]]).reach
+        ((2.0, 2.0), None)
+        """
+        n, epochs = len(curves), list(zip(*curves, strict=False))
+        means = tuple(map(mean, epochs))
+        if n == 1:
+            return cls(means, None)
+        return cls(means, tuple(t_quantile(n - 1) * _stdev(values) / math.sqrt(n) for values in epochs))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A method's runs, and those of them that share a seed with a run on full data.
+
+    ``number`` tells methods apart by colour: 0 is full data, whether or not it was run.
+    """
+
+    method: str
+    number: int
+    runs: tuple[RunRecord, ...]
+    pairs: tuple[Pair, ...]
+
+    @property
+    def name(self) -> str:
+        """How the method is called in front of readers."""
+        return title(self.method)
+
+    @property
+    def diverged(self) -> tuple[int, ...]:
+        """The seeds that ended without a number, here or on full data: nothing can be said of the difference."""
+        return tuple(p.full.seed for p in self.pairs if not math.isfinite(p.full.value + p.pruned.value))
+
+    @property
+    def difference(self) -> Difference | None:
+        """To full data, seed by seed; None without a pair or where a run diverged."""
+        if not self.pairs or self.diverged:
+            return None
+        full, pruned = [p.full.value for p in self.pairs], [p.pruned.value for p in self.pairs]
+        return Difference.of(full, pruned, self.runs[0].higher_is_better)
+
+    @property
+    def saved(self) -> float:
+        """The share of full data's samples that was not trained on."""
+        if not self.pairs:
+            return mean(run.saving for run in self.runs)
+        return 1 - mean(p.pruned.samples / p.full.samples for p in self.pairs)
+
+    @property
+    def samples(self) -> tuple[float, ...]:
+        """Samples trained on up to the end of each epoch."""
+        return Band.of([list(accumulate(run.kept)) for run in self.runs]).mean
+
+    def band(self, curve: Callable[[RunRecord], Sequence[float]]) -> Band:
+        """The mean of a curve over the seeds, with its interval."""
+        return Band.of([curve(run) for run in self.runs])
+
+
+def outcomes(records: Sequence[RunRecord]) -> list[Outcome]:
+    """One per method, full data first, the others in the order in which they appear. Raises on what is no comparison.
+
+    Runs of one comparison share the data, the metric and the recipe; only the number of epochs may differ, as for
+    full data on a shortened schedule.
+    """
+    if not records:
+        raise ValueError("records must hold at least one run, got none: train something first")
+    first, seen = records[0], set[tuple[str, int]]()
+    for run in records:
+        if (run.method, run.seed) in seen:
+            raise ValueError(f"records must hold a run once, got {run.method!r} with seed {run.seed} twice: drop one")
+        seen.add((run.method, run.seed))
+        _check(run)
+        ours, theirs = _defining(first), _defining(run)
+        for key in ours | theirs:
+            if ours.get(key) != theirs.get(key):
+                raise ValueError(
+                    f"records must share one {key}, got {ours.get(key)!r} ({first.method}, seed {first.seed}) and "
+                    f"{theirs.get(key)!r} ({run.method}, seed {run.seed}): report them apart"
+                )
+    methods = ["full", *dict.fromkeys(run.method for run in records if run.method != "full")]
+    found = [_outcome(records, method, number) for number, method in enumerate(methods)]
+    return [outcome for outcome in found if outcome.runs]
+
+
+def _outcome(records: Sequence[RunRecord], method: str, number: int) -> Outcome:
+    own = sorted((run for run in records if run.method == method), key=lambda run: run.seed)
+    pairs = [] if method == "full" else [Pair(full, run) for full, run in paired(records, method)]
+    return Outcome(method, number, tuple(own), tuple(pairs))
+
+
+def _check(run: RunRecord) -> None:
+    """Raise on a record that cannot be of a training."""
+    who, epochs = f"{run.method!r} with seed {run.seed}", len(run.kept)
+    if not epochs or {len(run.losses), len(run.times), len(run.values)} != {epochs}:
+        lengths = f"{epochs}, {len(run.losses)}, {len(run.times)} and {len(run.values)}"
+        raise ValueError(f"kept, losses, times and values must have an entry per epoch, got {lengths} ({who})")
+    if min(run.kept) < 1 or min(run.times) <= 0:
+        least = f"{min(run.kept)} and {min(run.times)}"
+        raise ValueError(f"kept and times must be positive in every epoch, got {least} at the least ({who})")
+    bins = len(SCORE_EDGES) - 1
+    if run.histograms and (len(run.histograms) != epochs or {len(counts) for counts in run.histograms} != {bins}):
+        raise ValueError(f"histograms must have {bins} counts for each of the {epochs} epochs, or be empty ({who})")
+
+
+def _defining(run: RunRecord) -> dict[str, object]:
+    recipe = {f"recipe's {key}": value for key, value in run.recipe.items() if key != "epochs"}
+    return {"metric": run.metric, "higher_is_better": run.higher_is_better, "total": run.total, **recipe}
+
+
+def _stdev(values: Sequence[float]) -> float:
+    """Of what is not finite there is no spread, where ``statistics.stdev`` may raise."""
+    return stdev(values) if all(map(math.isfinite, values)) else math.nan

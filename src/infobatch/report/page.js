@@ -1,0 +1,374 @@
+// Draws the report's charts from the JSON block above. Every chart reads the pointer and the arrow keys alike.
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const methods = data.methods;
+  const hidden = new Set();
+  let zoomed = false;
+  let picked = data.picked;
+
+  document.querySelectorAll("[data-drawn]").forEach((part) => (part.hidden = false));
+
+  // -- small tools --------------------------------------------------------------------------------------------------
+
+  const minus = (text) => text.replace("-", "−");
+  const fixed = (value, digits) => minus(value.toFixed(digits));
+  const signed = (value) => (value > 0 ? "+" : "") + fixed(value, data.digits);
+  const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+  const whole = (value) => Math.round(value).toLocaleString("en-US");
+  const loss = (value) => value.toPrecision(3);
+  const superscript = (power) => [...String(power)].map((sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)]).join("");
+  const finite = (value) => value !== null;
+  const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
+
+  function short(value) {
+    const [unit, name] = Math.abs(value) >= 1e6 ? [1e6, " M"] : Math.abs(value) >= 1e4 ? [1e3, " k"] : [1, ""];
+    return minus(String(+(value / unit).toPrecision(4))) + name;
+  }
+
+  function ticks(low, high, count) {
+    const rough = (high - low) / count;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((k) => k * power >= rough * 0.999);
+    const first = Math.ceil(low / step - 1e-9);
+    return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, i) => +((first + i) * step).toPrecision(12));
+  }
+
+  function element(name, attributes = {}, parent = null, text = null) {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    if (text !== null) node.textContent = text;
+    if (parent) parent.append(node);
+    return node;
+  }
+
+  function html(name, className, parent, text = "") {
+    const node = document.createElement(name);
+    node.className = className;
+    node.textContent = text;
+    parent.append(node);
+    return node;
+  }
+
+  const key = (method, parent) => html("span", `key c${method.colour}`, parent);
+
+  // -- a chart: an SVG as wide as its place, a cursor moved by pointer and keys, a tip that tells what is under it ----
+
+  const charts = [];
+
+  function chart(id, label, draw) {
+    const place = document.getElementById(id);
+    if (!place) return;
+    const svg = element("svg", { role: "img", tabindex: 0, "aria-label": `${label} Arrow keys read the values out.` }, place);
+    const tip = html("div", "tip", place);
+    tip.setAttribute("role", "status");
+    let view = null;
+    let at = null;
+    let drawn = 0;
+
+    function redraw() {
+      drawn = place.clientWidth;
+      svg.replaceChildren();
+      view = draw(svg, drawn) ?? empty(svg, drawn);
+      show(null);
+    }
+
+    function show(where) {
+      at = where;
+      tip.replaceChildren();
+      view.mark(at);
+      if (!at) return;
+      const { lines, from, to, y } = view.tell(at);
+      for (const { method, text, value, head } of lines) {
+        const line = html("div", head ? "head" : "", tip);
+        if (method) key(method, line);
+        html("span", "", line, text);
+        if (value) html("b", "", line, value);
+      }
+      // Beside what it tells of, where it fits; never outside of the chart.
+      const room = place.clientWidth - tip.offsetWidth;
+      const left = to + 14 <= room ? to + 14 : from - 14 - tip.offsetWidth;
+      tip.style.left = `${clamp(left, 0, room)}px`;
+      tip.style.top = `${clamp(y - tip.offsetHeight / 2, 0, Math.max(0, place.clientHeight - tip.offsetHeight))}px`;
+    }
+
+    const pointed = (event) => {
+      const box = place.getBoundingClientRect();
+      show(view.nearest(event.clientX - box.left, event.clientY - box.top));
+    };
+    place.addEventListener("pointermove", pointed);
+    place.addEventListener("pointerdown", pointed);
+    place.addEventListener("pointerleave", () => show(null));
+    place.addEventListener("focusout", () => show(null));
+    place.addEventListener("keydown", (event) => {
+      const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+      if (event.key === "Escape") show(null);
+      else if (event.key in moves) show(view.step(at, ...moves[event.key]));
+      else return;
+      event.preventDefault();
+    });
+    redraw();
+    charts.push(redraw);
+    new ResizeObserver(() => {
+      if (place.clientWidth !== drawn) requestAnimationFrame(redraw);
+    }).observe(place);
+  }
+
+  const redrawAll = () => charts.forEach((redraw) => redraw());
+
+  function empty(svg, width) {
+    svg.setAttribute("height", 120);
+    element("text", { x: width / 2, y: 60, "text-anchor": "middle" }, svg, "Nothing to show.");
+    return { nearest: () => null, step: () => null, mark: () => {} };
+  }
+
+  // The frame of a chart: both axes with their ticks, and how values become places.
+  function frame(svg, { width, height, left, bottom = 42, top = 10, right = 14, x, y, xLabel, xForm, yForm, xTicks, yTicks }) {
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("height", height);
+    const along = (domain, from, to) => (v) => from + ((v - domain[0]) / (domain[1] - domain[0] || 1)) * (to - from);
+    const px = along(x, left, width - right);
+    const py = along(y, height - bottom, top);
+    for (const v of yTicks ?? ticks(...y, 6)) {
+      element("line", { class: "axis", x1: left, x2: width - right, y1: py(v), y2: py(v) }, svg);
+      element("text", { x: left - 8, y: py(v) + 4, "text-anchor": "end" }, svg, yForm(v));
+    }
+    for (const v of xTicks ?? ticks(...x, Math.max(2, Math.min(9, (width - left) / 85)))) {
+      element("text", { x: px(v), y: height - bottom + 18, "text-anchor": "middle" }, svg, xForm(v));
+    }
+    element("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, svg, xLabel);
+    return { px, py, inner: { x: left, y: top, width: width - right - left, height: height - bottom - top } };
+  }
+
+  // -- curves: a line per method with its band ------------------------------------------------------------------------
+
+  function curves(id, { label, along, xLabel, xForm, yForm, form, floor = null, ceiling = null, zooms = false }) {
+    chart(id, label, (svg, width) => {
+      const height = id === "value" ? clamp(width * 0.45, 260, 380) : 260;
+      const shown = methods
+        .filter((method, i) => !hidden.has(i) && method[id])
+        .map((method) => {
+          const { mean, reach } = method[id];
+          const points = mean.map((value, epoch) => ({
+            epoch, value, x: along(method, epoch), reach: reach && finite(reach[epoch]) ? reach[epoch] : null,
+          }));
+          const from = zooms && zoomed ? Math.floor(points.length / 2) : 0;
+          return { method, points: points.filter(({ value, epoch }) => finite(value) && epoch >= from) };
+        })
+        .filter(({ points }) => points.length);
+      const all = shown.flatMap(({ points }) => points);
+      if (!all.length) return null;
+      const lows = all.map((p) => p.value - (p.reach ?? 0));
+      const highs = all.map((p) => p.value + (p.reach ?? 0));
+      const room = (Math.max(...highs) - Math.min(...lows)) * 0.06 || Math.abs(highs[0]) * 0.1 || 1;
+      const y = [floor ?? Math.min(...lows) - room, ceiling ?? Math.max(...highs) + room];
+      const xs = all.map((p) => p.x);
+      const x = [zooms && zoomed ? Math.min(...xs) : id === "kept" ? 1 : 0, Math.max(...xs)];
+      if (x[0] === x[1]) x[0] -= 1;
+      const { px, py, inner } = frame(svg, { width, height, left: 52, right: 18, x, y, xLabel, xForm, yForm });
+      const clip = element("clipPath", { id: `clip-${id}` }, svg);
+      element("rect", { ...inner, x: inner.x - 4, width: inner.width + 8, y: inner.y - 4, height: inner.height + 4 }, clip);
+      const plot = element("g", { "clip-path": `url(#clip-${id})` }, svg);
+      const path = (places) => places.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
+      for (const { method, points } of shown) {
+        const banded = points.filter((p) => p.reach !== null);
+        const edge = (sign) => banded.map((p) => [px(p.x), py(p.value + sign * p.reach)]);
+        if (banded.length) element("path", { class: `band c${method.colour}`, d: `${path([...edge(1), ...edge(-1).reverse()])}Z` }, plot);
+      }
+      for (const { method, points } of shown) {
+        const d = path(points.map((p) => [px(p.x), py(p.value)]));
+        element("path", { class: `curve c${method.colour} dash${method.dash}`, d, "data-method": method.name }, plot);
+        const end = points[points.length - 1];
+        element("circle", { class: `dot c${method.colour}`, r: 4, cx: px(end.x), cy: py(end.value) }, svg);
+      }
+      const marks = element("g", {}, svg);
+      const at = (epoch) => shown.flatMap(({ method, points }) => points.filter((p) => p.epoch === epoch).map((p) => ({ method, ...p })));
+      const epochs = [...new Set(all.map((p) => p.epoch))].sort((a, b) => a - b);
+      return {
+        nearest: (cx, cy) => {
+          const far = (p) => Math.hypot(px(p.x) - cx, 0.3 * (py(p.value) - cy));
+          return { epoch: all.reduce((best, p) => (far(p) < far(best) ? p : best)).epoch };
+        },
+        step: (now, dx) => {
+          const i = now ? clamp(epochs.indexOf(now.epoch) + dx, 0, epochs.length - 1) : dx < 0 ? epochs.length - 1 : 0;
+          return { epoch: epochs[i] };
+        },
+        mark: (now) => {
+          marks.replaceChildren();
+          for (const p of now ? at(now.epoch) : []) {
+            element("line", { class: "cursor", x1: px(p.x), x2: px(p.x), y1: py(p.value), y2: inner.y + inner.height }, marks);
+            element("circle", { class: `dot c${p.method.colour}`, r: 5.5, cx: px(p.x), cy: py(p.value) }, marks);
+          }
+        },
+        tell: ({ epoch }) => {
+          const points = at(epoch);
+          const lines = points.map((p) => ({ method: p.method, text: p.method.name, value: form(p) }));
+          const places = points.map((p) => px(p.x));
+          return { lines: [{ head: true, text: `epoch ${epoch + 1}` }, ...lines], from: Math.min(...places), to: Math.max(...places), y: py(points[0].value) };
+        },
+      };
+    });
+  }
+
+  const plusMinus = (p, format) => format(p.value) + (p.reach === null ? "" : ` ± ${format(p.reach)}`);
+  const samples = (method, epoch) => method.samples[epoch];
+  const overSamples = { along: samples, xLabel: "samples trained on", xForm: short };
+
+  curves("value", {
+    ...overSamples, zooms: true, yForm: short,
+    label: `${data.metric} of each method against the samples trained on, mean over seeds with its 95 % interval.`,
+    form: (p) => `${plusMinus(p, (v) => fixed(v, data.digits))} at ${short(p.x)}`,
+  });
+  curves("loss", {
+    ...overSamples, yForm: short, floor: 0,
+    label: "Training loss of each method against the samples trained on.",
+    form: (p) => plusMinus(p, loss),
+  });
+  curves("kept", {
+    along: (_, epoch) => epoch + 1, xLabel: "epoch", xForm: (v) => (Number.isInteger(v) ? String(v) : ""),
+    yForm: (v) => percent(v, 0), floor: 0, ceiling: 1.02,
+    label: "Share of the data that each method trained on, per epoch.",
+    form: (p) => plusMinus(p, percent),
+  });
+
+  // -- paired differences: a row per method ---------------------------------------------------------------------------
+
+  chart("difference", "Paired difference of each method to full data with its 95 % interval, and the margin.", (svg, width) => {
+    const rows = methods.filter((method, i) => !hidden.has(i) && method.difference);
+    if (!rows.length) return null;
+    const [top, row] = [26, 58];
+    const height = top + rows.length * row + 40;
+    const ends = rows.flatMap(({ difference: d }) => [...d.values, ...(d.reach === null ? [] : [d.mean - d.reach, d.mean + d.reach])]);
+    const reach = Math.max(...ends.map(Math.abs), data.margin * 1.3, 1e-9) * 1.08;
+    const low = Math.min(...ends, -data.margin * 1.3);
+    const x = [Math.min(low * 1.08, -0.15 * reach), Math.max(...ends, data.margin * 0.4, 0.15 * reach) * 1.08];
+    const { px, inner } = frame(svg, {
+      width, height, left: 22, right: 22, top, x, y: [0, 1], yTicks: [], xForm: (v) => (v > 0 ? "+" : "") + short(v), yForm: short,
+      xLabel: `← worse · ${data.metric} · better →`,
+    });
+    const floor = inner.y + inner.height;
+    const edge = px(-data.margin);
+    element("rect", { class: "lossless", x: edge, y: inner.y, width: inner.x + inner.width - edge, height: inner.height }, svg);
+    element("line", { class: "axis", x1: inner.x, x2: inner.x + inner.width, y1: floor, y2: floor }, svg);
+    element("line", { class: "zero", x1: px(0), x2: px(0), y1: inner.y - 4, y2: floor }, svg);
+    element("text", { x: px(0) + 5, y: inner.y - 9 }, svg, "full data");
+    if (data.margin > 0) {
+      element("line", { class: "margin", x1: edge, x2: edge, y1: inner.y - 4, y2: floor }, svg);
+      const near = px(0) - edge < 90;
+      element("text", { x: near ? edge - 5 : edge + 5, y: inner.y - 9, "text-anchor": near ? "end" : "start" }, svg, `margin −${data.margin}`);
+    }
+    const middles = rows.map((method, i) => {
+      const { values, mean, reach: half } = method.difference;
+      const [middle, group] = [inner.y + i * row + 38, element("g", { class: `c${method.colour}`, "data-method": method.name }, svg)];
+      element("text", { class: "name", x: inner.x + 4, y: inner.y + i * row + 20 }, group, method.name);
+      if (half !== null) {
+        element("line", { class: "whisker", x1: px(mean - half), x2: px(mean + half), y1: middle, y2: middle }, group);
+      }
+      for (const value of values) element("circle", { class: "seed", cx: px(value), cy: middle, r: 3.5 }, group);
+      element("circle", { class: "dot", cx: px(mean), cy: middle, r: 6.5 }, group);
+      return middle;
+    });
+    const marks = element("g", {}, svg);
+    return {
+      nearest: (_, cy) => ({ i: clamp(Math.floor((cy - inner.y) / row), 0, rows.length - 1) }),
+      step: (now, dx, dy) => ({ i: now ? clamp(now.i + dx - dy, 0, rows.length - 1) : 0 }),
+      mark: (now) => {
+        marks.replaceChildren();
+        if (now) element("rect", { class: "frame", x: inner.x, y: inner.y + now.i * row + 3, width: inner.width, height: row - 6, rx: 6 }, marks);
+      },
+      tell: ({ i }) => {
+        const { difference: d } = rows[i];
+        const interval = d.reach === null ? "one seed: no interval" : `95 %: ${signed(d.mean - d.reach)} to ${signed(d.mean + d.reach)}`;
+        const seeds = d.values.map((value, k) => ({ text: `seed ${d.seeds[k]}`, value: signed(value) }));
+        const lines = [{ method: rows[i], text: rows[i].name, value: signed(d.mean) }, { head: true, text: interval }, ...seeds];
+        const ends = [...d.values, d.mean - d.reach, d.mean + d.reach].map(px);
+        return { lines, from: Math.min(...ends), to: Math.max(...ends), y: middles[i] };
+      },
+    };
+  });
+
+  // -- scores: per epoch, how many lie where --------------------------------------------------------------------------
+
+  chart("scores", "Distribution of the scores over the epochs, for the method picked above.", (svg, width) => {
+    const { colour, scores } = methods.find((method) => method.number === picked);
+    if (!scores) return null;
+    const filled = scores.flatMap((shares) => shares.flatMap((share, bin) => (share > 0 ? [bin] : [])));
+    const [low, high] = [Math.min(...filled), Math.max(...filled) + 1];
+    const [epochs, height, edges] = [scores.length, 320, data.edges];
+    const most = Math.max(...scores.flat());
+    const powers = edges.map((edge, bin) => [Math.log10(edge), bin]).filter(([p, bin]) => bin >= low && bin <= high && Math.abs(p - Math.round(p)) < 1e-6);
+    const { px, py, inner } = frame(svg, {
+      width, height, left: 52, x: [0.5, epochs + 0.5], y: [low, high], xLabel: `epoch (full colour: ${percent(most)} of the samples)`,
+      xForm: (v) => (Number.isInteger(v) ? String(v) : ""), yTicks: powers.map(([, bin]) => bin),
+      yForm: (bin) => `10${superscript(Math.round(Math.log10(edges[bin])))}`,
+    });
+    const cells = element("g", { class: `c${colour}` }, svg);
+    const box = (epoch, bin) => ({ x: px(epoch + 0.5), y: py(bin + 1), width: px(1) - px(0), height: py(0) - py(1) });
+    scores.forEach((shares, epoch) => shares.forEach((share, bin) => {
+      if (share > 0) element("rect", { class: "cell", ...box(epoch, bin), "fill-opacity": Math.sqrt(share / most).toFixed(3) }, cells);
+    }));
+    const marks = element("g", {}, svg);
+    const number = (value) => +value.toPrecision(2);
+    return {
+      nearest: (cx, cy) => ({
+        epoch: clamp(Math.floor((cx - inner.x) / (inner.width / epochs)), 0, epochs - 1),
+        bin: clamp(high - 1 - Math.floor((cy - inner.y) / (inner.height / (high - low))), low, high - 1),
+      }),
+      step: (now, dx, dy) => (now
+        ? { epoch: clamp(now.epoch + dx, 0, epochs - 1), bin: clamp(now.bin + dy, low, high - 1) }
+        : { epoch: 0, bin: scores[0].indexOf(Math.max(...scores[0])) }),
+      mark: (now) => {
+        marks.replaceChildren();
+        if (now) element("rect", { class: "frame", ...box(now.epoch, now.bin) }, marks);
+      },
+      tell: ({ epoch, bin }) => {
+        const [from, to] = [number(edges[bin]), number(edges[bin + 1])];
+        const range = bin === 0 ? `below ${to}` : bin === edges.length - 2 ? `above ${from}` : `${from} to ${to}`;
+        const { x, y, width } = box(epoch, bin);
+        const lines = [{ head: true, text: `epoch ${epoch + 1}` }, { text: `score ${range}`, value: percent(scores[epoch][bin], 2) }];
+        return { lines, from: x, to: x + width, y };
+      },
+    };
+  });
+
+  // -- what can be switched -------------------------------------------------------------------------------------------
+
+  function button(parent, method, pressed, act) {
+    const made = html("button", "", parent);
+    made.type = "button";
+    key(method, made);
+    made.append(method.name);
+    made.setAttribute("aria-pressed", pressed);
+    made.addEventListener("click", () => act(made));
+    return made;
+  }
+
+  const legend = document.querySelector(".legend");
+  methods.forEach((method, i) => button(legend, method, true, (made) => {
+    if (!hidden.delete(i)) hidden.add(i);
+    made.setAttribute("aria-pressed", !hidden.has(i));
+    redrawAll();
+  }));
+
+  const zoom = document.querySelector(".zoom");
+  zoom.addEventListener("click", () => {
+    zoomed = !zoomed;
+    zoom.setAttribute("aria-pressed", zoomed);
+    redrawAll();
+  });
+
+  function pick(number) {
+    picked = number;
+    const is = (found) => found === String(number);
+    document.querySelectorAll(".picker button").forEach((made) => made.setAttribute("aria-pressed", is(made.dataset.method)));
+    document.querySelectorAll("[data-samples]").forEach((part) => (part.hidden = !is(part.dataset.samples)));
+  }
+
+  const picker = document.querySelector(".picker");
+  if (picker) {
+    for (const method of methods.filter((found) => found.inside)) {
+      button(picker, method, false, () => { pick(method.number); redrawAll(); }).dataset.method = method.number;
+    }
+    pick(picked);
+  }
+})();

@@ -1,0 +1,435 @@
+"""The report: one HTML page that needs no network, for a phone as for a desk, by day and by night.
+
+Headline and tables are plain HTML; a small script draws the charts from the JSON that the page carries. Beside this
+file lie the page's frame, its style and its script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from statistics import mean, median
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from .album import Album, Pictures, hardest, most_pruned
+from .outcome import UNEVEN, Band, Outcome, outcomes
+from .records import SCORE_EDGES, RunRecord
+
+TITLE = "Trained on fewer samples"
+COLOURS = 6  # besides full data's grey; further methods have them again, dashed
+
+
+def write(
+    records: Sequence[RunRecord],
+    path: str | Path,
+    *,
+    margin: float,
+    pictures: Pictures | None = None,
+    title: str = TITLE,
+) -> None:
+    """Write the page of a comparison to ``path``.
+
+    ``margin`` is how much worse, in the metric's points, still counts as lossless. ``pictures`` shows samples by their
+    index: an image of height × width × channels bytes, and a caption.
+    """
+    if not 0 <= margin < math.inf:
+        raise ValueError(f"margin must be a number from 0 on, in the points of the metric, got {margin}")
+    text = _page(outcomes(records), margin, Album(pictures or {}), title)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _page(found: Sequence[Outcome], margin: float, album: Album, title: str) -> str:
+    files = resources.files(__package__)
+    frame, style, script = (files.joinpath(f"page.{end}").read_text(encoding="utf-8") for end in ("html", "css", "js"))
+    metric, digits = found[0].runs[0].metric, _digits(margin)
+    return Template(frame).substitute(
+        title=_text(title),
+        lede=_text(_lede(found, margin)),
+        metric=_text(metric[:1].upper() + metric[1:]),
+        notes="\n".join(_notes(found)),
+        cards="\n".join(_card(outcome, margin, digits) for outcome in found if outcome.method != "full"),
+        spread="mean of the seeds, shaded: its 95 % interval" if _several(found) else "one seed",
+        results=_results(found, margin, digits),
+        cost=_cost(found),
+        inside=_inside(found, album),
+        made=_made([run for outcome in found for run in outcome.runs]),
+        data=_json(_data(found, margin, digits)),
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+    )
+
+
+# -- the words ---------------------------------------------------------------------------------------------------------
+
+
+def _lede(found: Sequence[Outcome], margin: float) -> str:
+    runs = [run for outcome in found for run in outcome.runs]
+    recipe, first = runs[0].recipe, runs[0]
+    epochs = sorted({len(run.kept) for run in runs})
+    what = [str(recipe[key]) for key in ("dataset", "model") if key in recipe]
+    what += [f"{first.total:,} samples", f"{' to '.join(map(str, epochs[:: len(epochs) - 1 or 1]))} epochs"]
+    better = "higher" if first.higher_is_better else "lower"
+    return f"{', '.join(what)}. Judged by {first.metric} ({better} is better) at the end; margin {margin:g}."
+
+
+def _notes(found: Sequence[Outcome]) -> Iterator[str]:
+    """What a reader must know before trusting a figure."""
+    full = next((outcome for outcome in found if outcome.method == "full"), None)
+    others = [outcome for outcome in found if outcome is not full]
+    if full is None:
+        yield _note("There is no run on full data, so there is nothing to compare with: run the method full too.", True)
+    elif not others:
+        yield _note("There are only runs on full data: run a method with the same seeds.", True)
+    elif max(len(outcome.pairs) for outcome in others) < 2:
+        yield _note(
+            "One seed is a demonstration, not a result: no interval and no verdict can be given. Run five.", True
+        )
+    if full is not None:
+        for outcome in others:
+            yield from _notes_on_seeds(outcome, full)
+    yield from _notes_on_times(found)
+
+
+def _notes_on_seeds(outcome: Outcome, full: Outcome) -> Iterator[str]:
+    ours, theirs = ({run.seed for run in o.runs} for o in (outcome, full))
+    if not ours & theirs:
+        yield _note(f"{outcome.name} shares no seed with full data: there is no difference to tell.")
+    elif lacking := sorted(ours ^ theirs):
+        yield _note(
+            f"{outcome.name} and full data do not both have {_seeds(lacking)}: the difference is over the "
+            f"{len(outcome.pairs)} shared, the curves over all that each has."
+        )
+    if outcome.diverged:
+        yield _note(
+            f"{outcome.name}: {_seeds(outcome.diverged)} ended without a number, here or on full data. Leaving out "
+            "what failed would flatter, so there is no difference and no verdict."
+        )
+
+
+def _notes_on_times(found: Sequence[Outcome]) -> Iterator[str]:
+    uneven = max(run.unevenness for outcome in found for run in outcome.runs)
+    if uneven > UNEVEN:
+        yield _note(
+            f"The machine was busy: per sample, the slowest epoch of a run took {uneven:.1f} times as long as the "
+            "fastest. Do not trust the times."
+        )
+    pairs = [pair for outcome in found for pair in outcome.pairs]
+    if any(_place(pair.full) != _place(pair.pruned) for pair in pairs):
+        yield _note("Runs of one seed were made in different environments (below): do not compare their times.")
+
+
+def _note(text: str, loud: bool = False) -> str:
+    return f'<p class="note{" loud" if loud else ""}" role="note">{_text(text)}</p>'
+
+
+def _place(run: RunRecord) -> dict[str, Any]:
+    return {key: value for key, value in run.environment.items() if key != "command"}
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """Name seeds.
+
+    >>> _seeds([3]), _seeds([3, 4])
+    ('seed 3', 'seeds 3, 4')
+    """
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+
+
+def _card(outcome: Outcome, margin: float, digits: int) -> str:
+    """The headline of a method: saved, difference, verdict."""
+    change = outcome.difference
+    metric = _text(outcome.runs[0].metric)
+    if change is None:
+        said = '<p class="soft">no difference to full data to tell</p>'
+    else:
+        seeds = f"{len(outcome.pairs)} paired seeds" if len(outcome.pairs) > 1 else "one seed, no result"
+        said = f"<p><b>{_number(change.mean, f'+.{digits}f')}</b> in {metric}</p>"
+        said += f'<p class="soft">{_interval(outcome, digits)}{seeds}</p>'
+    return (
+        f'<article class="card"><h2>{_key(outcome)}{_text(outcome.name)}</h2>'
+        f'<p class="big">{_percent(outcome.saved)} <small>fewer samples</small></p>{said}'
+        f"<p>{_verdict(outcome, margin)}</p></article>"
+    )
+
+
+def _interval(outcome: Outcome, digits: int) -> str:
+    if outcome.difference is None or len(outcome.pairs) < 2:
+        return ""
+    low, high = (_number(end, f"+.{digits}f") for end in outcome.difference.interval)
+    return f"95 %: {low} to {high}, "
+
+
+def _verdict(outcome: Outcome, margin: float) -> str:
+    """As a badge. Below two paired seeds there is none."""
+    if outcome.diverged:
+        return f'<span class="verdict bad">✗ {_seeds(outcome.diverged)} diverged</span>'
+    if outcome.difference is None or len(outcome.pairs) < 2:
+        return '<span class="verdict open">no verdict</span>'
+    text = outcome.difference.verdict(margin)
+    kind, sign = {"lossless": ("good", "✓"), "worse": ("bad", "✗")}.get(text.split()[0], ("open", "?"))
+    return f'<span class="verdict {kind}">{sign} {_text(text)}</span>'
+
+
+# -- the tables --------------------------------------------------------------------------------------------------------
+
+
+def _results(found: Sequence[Outcome], margin: float, digits: int) -> str:
+    metric, several = found[0].runs[0].metric, _several(found)
+    heads = [f"{metric}, mean ± sd", "difference, 95 % interval"] if several else [metric, "difference"]
+    rows = []
+    for outcome in found:
+        values = [run.value for run in outcome.runs]
+        verdict = "" if outcome.method == "full" else _verdict(outcome, margin)
+        rows.append((outcome, [str(len(values)), _spread(values, digits), _paired(outcome, digits), verdict]))
+    about = "Differences are taken seed by seed against full data; positive is better."
+    return _table("Results", ["seeds", *heads, "verdict"], rows, about)
+
+
+def _cost(found: Sequence[Outcome]) -> str:
+    heads = ["samples trained on", "saved", "seconds", "ideal speed-up", "realised speed-up", "realised ÷ ideal"]
+    rows = []
+    for outcome in found:
+        samples, seconds = (mean(getattr(run, what) for run in outcome.runs) for what in ("samples", "seconds"))
+        cells = [f"{samples:,.0f}", _percent(outcome.saved), f"{seconds:,.1f}", "", "", ""]
+        if pairs := outcome.pairs:
+            ideal, realised = median(pair.ideal for pair in pairs), median(pair.realised for pair in pairs)
+            cells[3:] = [f"{ideal:.2f} ×", f"{realised:.2f} ×", _ranged([pair.efficiency for pair in pairs])]
+        rows.append((outcome, cells))
+    over = "Samples and seconds are means of the seeds, speed-ups medians of the pairs with full data [least, most]. "
+    about = "Ideal: if time went with the samples alone. Realised: as measured over the training loop."
+    return _table("Cost", heads, rows, over * _several(found) + about)
+
+
+def _table(label: str, heads: Sequence[str], rows: Sequence[tuple[Outcome, Sequence[str]]], about: str) -> str:
+    """A row per method; the cells are HTML. What is too wide scrolls in its box, not with the page."""
+    top = "".join(f'<th scope="col">{_text(head)}</th>' for head in ["method", *heads])
+    body = ""
+    for outcome, cells in rows:
+        body += f'<tr><th scope="row">{_key(outcome)}{_text(outcome.name)}</th>'
+        body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>\n"
+    return (
+        f'<div class="box" role="region" aria-label="{label}" tabindex="0"><table class="results">'
+        f"<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody></table></div>"
+        f'<p class="about">{_text(about)}</p>'
+    )
+
+
+def _paired(outcome: Outcome, digits: int) -> str:
+    if (change := outcome.difference) is None:
+        return ""
+    middle, *ends = (_number(value, f"+.{digits}f") for value in (change.mean, *change.interval))
+    return f"{middle} [{', '.join(ends)}]" if len(outcome.pairs) > 1 else middle
+
+
+def _ranged(values: Sequence[float]) -> str:
+    """The median, and between what it lies.
+
+    >>> _ranged([1.0]), _ranged([0.9, 1.0, 1.2])
+    ('1.00', '1.00 [0.90, 1.20]')
+    """
+    text = f"{median(values):.2f}"
+    return text if len(values) == 1 else f"{text} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    """Mean ± sample standard deviation; one value alone has no spread, and what is not a number is named.
+
+    >>> _spread([0.25], 2), _spread([1.0, 2.0, 3.0], 2), _spread([1.0, float("nan")], 2)
+    ('0.25', '2.00 ± 1.00', 'not a number')
+    """
+    if not all(map(math.isfinite, values)):
+        return "not a number"
+    text = _number(mean(values), f".{digits}f")
+    return text if len(values) == 1 else f"{text} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def _made(runs: Sequence[RunRecord]) -> str:
+    """Command, environment and recipe; where runs differ, all there is, with how many runs had it."""
+    commands = dict.fromkeys(str(run.environment["command"]) for run in runs if "command" in run.environment)
+    shown = "".join(f'<pre class="box" tabindex="0"><code>{_text(command)}</code></pre>' for command in commands)
+    overhead = sum(run.overhead for run in runs) / sum(run.seconds for run in runs)
+    environment = [
+        *_facts([_place(run) for run in runs]),
+        ("time in the library", f"{100 * overhead:.2g} % of training"),
+    ]
+    return shown + (
+        f'<div class="pair">{_sheet("Environment", environment)}'
+        f"{_sheet('Recipe', list(_facts([run.recipe for run in runs])))}</div>"
+    )
+
+
+def _facts(mappings: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    for key in dict.fromkeys(key for mapping in mappings for key in mapping):
+        found = Counter(str(mapping.get(key, "not recorded")) for mapping in mappings)
+        one = len(found) == 1
+        yield str(key), "; ".join(value if one else f"{value} ({count} runs)" for value, count in found.items())
+
+
+def _sheet(heading: str, facts: Sequence[tuple[str, str]]) -> str:
+    if not facts:
+        return ""
+    rows = "".join(f'<tr><th scope="row">{_text(key)}</th><td>{_text(value)}</td></tr>' for key, value in facts)
+    return f'<div><h3>{heading}</h3><div class="box"><table class="facts">{rows}</table></div></div>'
+
+
+# -- scores and samples ------------------------------------------------------------------------------------------------
+
+
+def _inside(found: Sequence[Outcome], album: Album) -> str:
+    """The scores' chart and the samples, for one method at a time; without a script, the samples of all of them."""
+    parts = [_samples(outcome, album) for outcome in found if _has_inside(outcome)]
+    if not parts:
+        return ""
+    return (
+        '<section aria-labelledby="inside"><h2 id="inside">Scores and samples</h2>'
+        '<div class="picker" role="group" aria-label="Method whose scores and samples are shown"></div>'
+        "<figure data-drawn hidden><figcaption><b>Scores over the epochs</b> <span>share of the samples at each score, "
+        'a sample’s last loss</span></figcaption><div class="chart" id="scores"></div></figure>\n'
+        f"{''.join(parts)}</section>"
+    )
+
+
+def _samples(outcome: Outcome, album: Album) -> str:
+    lists = [
+        ("Hardest", hardest(outcome), "score {:.3g}"),
+        ("Most pruned", most_pruned(outcome), "left out {:.3g} ×"),
+    ]
+    shown = "\n".join(
+        f"<div><h3>{what} samples of {_text(outcome.name)}</h3>{album.gallery(samples, len(outcome.runs), form)}</div>"
+        for what, samples, form in lists
+        if samples
+    )
+    return f'<div class="pair" data-samples="{outcome.number}">{shown}</div>\n'
+
+
+def _has_inside(outcome: Outcome) -> bool:
+    return any(run.histograms or run.hardest or run.most_pruned for run in outcome.runs)
+
+
+# -- what the script draws ---------------------------------------------------------------------------------------------
+
+
+def _data(found: Sequence[Outcome], margin: float, digits: int) -> dict[str, Any]:
+    inside = [outcome.number for outcome in found if _has_inside(outcome)]
+    return {
+        "metric": found[0].runs[0].metric,
+        "margin": margin,
+        "digits": digits,
+        "edges": SCORE_EDGES,
+        # Rather a method that prunes than full data.
+        "picked": next((number for number in inside if number), 0 if inside else None),
+        "methods": [_drawn(outcome) for outcome in found],
+    }
+
+
+def _drawn(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "name": outcome.name,
+        "number": outcome.number,
+        "colour": _colour(outcome),
+        "dash": max(outcome.number - 1, 0) // COLOURS % 3,
+        "samples": outcome.samples,
+        "value": _curve(outcome.band(lambda run: run.values)),
+        "loss": _curve(outcome.band(lambda run: run.losses)),
+        "kept": _curve(outcome.band(lambda run: [kept / run.total for kept in run.kept])),
+        "difference": _difference(outcome),
+        "inside": _has_inside(outcome),
+        "scores": _scores(outcome.runs),
+    }
+
+
+def _curve(band: Band) -> dict[str, Any]:
+    return {"mean": band.mean, "reach": band.reach}
+
+
+def _difference(outcome: Outcome) -> dict[str, Any] | None:
+    change = outcome.difference
+    if change is None:
+        return None
+    reach = change.interval[1] - change.mean if len(change.values) > 1 else None
+    seeds = [pair.full.seed for pair in outcome.pairs]
+    return {"seeds": seeds, "values": change.values, "mean": change.mean, "reach": reach}
+
+
+def _scores(runs: Sequence[RunRecord]) -> list[list[float]] | None:
+    """Per epoch the share of the scores in each bin, mean of the seeds; None where no run has any."""
+    counts = [np.array(run.histograms, dtype=np.float64) for run in runs if run.histograms]
+    if not counts:
+        return None
+    epochs = min(map(len, counts))
+    shares = [count[:epochs] / np.maximum(count[:epochs].sum(axis=1, keepdims=True), 1) for count in counts]
+    found: list[list[float]] = np.mean(shares, axis=0).round(6).tolist()
+    return found
+
+
+def _json(data: Any) -> str:
+    """JSON that can stand in a page: what is not finite is null, and nothing in it can end the script element."""
+    text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# -- small things ------------------------------------------------------------------------------------------------------
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _several(found: Sequence[Outcome]) -> bool:
+    return any(len(outcome.runs) > 1 for outcome in found)
+
+
+def _key(outcome: Outcome) -> str:
+    return f'<span class="key c{_colour(outcome)}"></span>'
+
+
+def _colour(outcome: Outcome) -> int:
+    return 1 + (outcome.number - 1) % COLOURS if outcome.number else 0
+
+
+def _digits(margin: float) -> int:
+    """So many that two of the margin's count, and never fewer than two.
+
+    >>> _digits(0.5), _digits(0.002), _digits(0)
+    (2, 4, 2)
+    """
+    return max(2, 1 - math.floor(math.log10(margin))) if margin else 2
+
+
+def _number(value: float, form: str) -> str:
+    """With a minus sign, which a hyphen is not; zero has none.
+
+    >>> _number(-0.123, "+.2f"), _number(-0.001, "+.2f")
+    ('−0.12', '0.00')
+    """
+    text = format(value, form)
+    return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")
+
+
+def _percent(share: float) -> str:
+    return f"{_number(100 * share, '.1f')} %"
+
+
+def _hash(text: str) -> str:
+    """By which the browser knows the page's own style and script; it runs no other."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

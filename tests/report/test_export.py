@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from infobatch.report import export
+from infobatch.report.picture import FORMATS
+from report.runs import run, runs
+
+MAGIC = {".png": b"\x89PNG\r\n\x1a\n", ".pdf": b"%PDF-", ".svg": b"<?xml"}
+ODD = 'a "b", <c>\nd $x^2$'
+
+
+def test_csv_gives_every_number_back(tmp_path: Path) -> None:
+    records = [*runs(["full", "infobatch"], [0, 1]), run(ODD, 1)]
+    export.csv(records, tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == export.COLUMNS
+    found = [list(group) for _, group in groupby(rows, lambda row: (row["method"], row["seed"]))]
+    for record, epochs in zip(records, found, strict=True):
+        assert {(row["method"], row["seed"], row["metric"]) for row in epochs} == {
+            (record.method, str(record.seed), record.metric)
+        }
+        for name, kind, values in [
+            ("epoch", int, range(1, 13)),
+            ("kept", int, record.kept),
+            ("samples", int, np.cumsum(record.kept)),
+            ("loss", float, record.losses),
+            ("seconds", float, record.times),
+            ("value", float, record.values),
+        ]:
+            assert [kind(row[name]) for row in epochs] == list(values)
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_the_ending_says_the_format(tmp_path: Path, ending: str) -> None:
+    export.figure(runs(seeds=range(2)), tmp_path / f"figure{ending}")
+    assert (tmp_path / f"figure{ending}").read_bytes().startswith(MAGIC[ending])
+
+
+def test_another_ending_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"path must end in one of \.png, \.pdf, \.svg, .* got .*figure\.gif"):
+        export.figure(runs(), tmp_path / "figure.gif")
+
+
+def share(path: Path, colour: str | tuple[float, ...]) -> float:
+    """How much of the picture has this colour, to within rounding."""
+    pixels = 255 * matplotlib.image.imread(path)[..., :3]
+    return float((abs(pixels - 255 * np.array(to_rgb(colour))) < 1.5).all(-1).mean())
+
+
+def test_the_figure_shows_each_method_in_its_colour_and_intervals_with_several_seeds_only(tmp_path: Path) -> None:
+    path = tmp_path / "figure.png"
+    export.figure(runs(["full", "infobatch"], range(5)), path)
+    grey, blue, orange = (share(path, colour) for colour in export.COLOURS[:3])
+    assert min(grey, blue) > 1e-3
+    assert orange == 0
+    shade = tuple(1 - 0.16 * (1 - channel) for channel in to_rgb(export.COLOURS[1]))
+    assert share(path, shade) > 1e-3
+    export.figure(runs(["full", "infobatch"], [0]), path)
+    assert share(path, export.COLOURS[1]) > 1e-3
+    assert share(path, shade) < 1e-4  # edges of letters
+
+
+def test_the_svg_says_how_many_seeds_and_calls_one_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("matplotlib").rcParams, "svg.fonttype", "none")  # text as text
+    export.figure(runs(["full", "infobatch"], [0, 1, 2]), tmp_path / "figure.svg")
+    text = (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    assert "mean of the seeds and its 95 % interval" in text
+    assert text.count("3 seeds") == 2
+    export.figure(runs(["full", "infobatch"], [0]), tmp_path / "figure.svg")
+    text = (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    assert "one seed is no result" in text
+    assert "95 %" not in text
+
+
+def test_odd_names_diverged_runs_and_many_methods_are_drawn_without_a_warning(tmp_path: Path) -> None:
+    many = [run(f"_method {n}", seed) for n in range(9) for seed in (0, 1)]
+    bad = replace(run(ODD, 0), values=(float("nan"),) * 12)
+    export.figure([run("full", 0), run("full", 1), *many, bad], tmp_path / "figure.png")
+    export.figure([run("infobatch", 0, epochs=1)], tmp_path / "single.png")
+    assert matplotlib.image.imread(tmp_path / "figure.png").shape[:2] > (630, 1799)
+
+
+def test_what_is_no_comparison_is_written_nowhere(tmp_path: Path) -> None:
+    for write, name in ((export.csv, "runs.csv"), (export.figure, "figure.png")):
+        with pytest.raises(ValueError, match="twice"):
+            write([run("full", 0)] * 2, tmp_path / name)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from infobatch.report.outcome import Band, outcomes
+from report.runs import run, runs
+
+
+def test_full_data_comes_first_and_the_others_as_they_appear() -> None:
+    found = outcomes(runs(["random", "infobatch", "full"]))
+    assert [(o.method, o.number, o.name) for o in found] == [
+        ("full", 0, "Full data"),
+        ("random", 1, "Random"),
+        ("infobatch", 2, "InfoBatch"),
+    ]
+
+
+def test_without_full_data_there_is_no_pair_and_its_colour_stays_free() -> None:
+    [outcome] = outcomes(runs(["infobatch"]))
+    assert (outcome.number, outcome.pairs, outcome.difference) == (1, (), None)
+    assert outcome.saved == pytest.approx(np.mean([r.saving for r in outcome.runs]))
+
+
+def test_pairs_are_of_the_shared_seeds_alone() -> None:
+    full, pruned = outcomes([*runs(["full"], [3, 0, 1]), *runs(["infobatch"], [1, 2, 0])])
+    assert [r.seed for r in full.runs] == [0, 1, 3]
+    assert [(p.full.seed, p.pruned.method) for p in pruned.pairs] == [(0, "infobatch"), (1, "infobatch")]
+    assert len(pruned.difference.values) == 2
+    assert not full.pairs
+
+
+def test_saved_is_against_what_full_data_took() -> None:
+    # A shortened schedule leaves out no sample of an epoch, and saves all the same.
+    _, shortened = outcomes([run("full", 0), run("full-shortened", 0, epochs=9, kept=(10_000,) * 9, saving=0.0)])
+    assert shortened.saved == pytest.approx(0.25)
+
+
+def test_a_band_is_students_interval_of_the_mean() -> None:
+    curves = np.random.default_rng(0).normal(90, 1, (5, 7))
+    band = Band.of(curves.tolist())
+    low, high = stats.t.interval(0.95, 4, curves.mean(0), stats.sem(curves, axis=0))
+    np.testing.assert_allclose(band.mean, curves.mean(0))
+    np.testing.assert_allclose(band.reach, (high - low) / 2, rtol=1e-4)
+
+
+def test_a_band_goes_as_far_as_all_its_seeds_and_survives_what_is_no_number() -> None:
+    band = Band.of([[1.0, math.nan, 3.0], [2.0, 2.0]])
+    assert band.mean[0] == 1.5
+    assert math.isnan(band.mean[1])
+    assert math.isnan(band.reach[1])
+    assert len(band.mean) == 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("method", ["full", "infobatch"])
+def test_a_diverged_run_leaves_no_difference(method: str, bad: float) -> None:
+    records = [replace(r, values=(*r.values[:-1], bad)) if (r.method, r.seed) == (method, 1) else r for r in runs()]
+    by_name = {o.method: o for o in outcomes(records)}
+    assert by_name["infobatch"].diverged == (1,)
+    assert by_name["infobatch"].difference is None
+    assert (by_name["random"].difference is None) == (method == "full")
+
+
+def test_a_lower_metric_can_be_the_better_one() -> None:
+    records = [replace(r, higher_is_better=False) for r in runs(["full", "random"])]
+    up, down = outcomes(runs(["full", "random"]))[1].difference, outcomes(records)[1].difference
+    assert down.values == tuple(-value for value in up.values)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({}, "a run once, got 'full' with seed 0 twice: drop one"),
+        (
+            {"seed": 1, "metric": "mIoU"},
+            r"share one metric, got 'test accuracy, %' \(full, seed 0\) and 'mIoU' \(full, s",
+        ),
+        ({"seed": 1, "higher_is_better": False}, "share one higher_is_better, got True"),
+        ({"seed": 1, "total": 9}, "share one total, got 10000 .* and 9 "),
+        (
+            {"seed": 1, "recipe": {"lr": 0.1}},
+            "share one recipe's dataset, got 'cifar10' .* and None .*: report them apart",
+        ),
+        ({"seed": 1, "losses": (0.1,)}, r"an entry per epoch, got 12, 1, 12 and 12 \('full' with seed 1\)"),
+        ({"seed": 1, "times": (0.0,) * 12}, "positive in every epoch, got 10000 and 0.0 at the least"),
+        ({"seed": 1, "histograms": ((1, 2),) * 12}, "must have 48 counts for each of the 12 epochs, or be empty"),
+    ],
+)
+def test_what_is_no_comparison_is_told(other: dict[str, object], message: str) -> None:
+    first = run("full", 0)
+    with pytest.raises(ValueError, match=message):
+        outcomes([first, replace(first, **other)])
+
+
+def test_no_run_is_told() -> None:
+    with pytest.raises(ValueError, match="at least one run, got none"):
+        outcomes([])
