@@ -48,6 +48,12 @@ def state(size: int) -> tuple[float, float, float]:
     return megabytes, statistics.median(taken) * 1e3, statistics.median(written) * 1e3
 
 
+def peak_bytes() -> int:
+    """The most that this process has held; ``getrusage`` would count the parent's memory before ``exec``."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
 def run(size: int) -> dict[str, float]:
     """Everything of this page, each in a process of its own."""
     with mp.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:

@@ -22,6 +22,7 @@ from infobatch.core.draw import leave_out
 from infobatch.core.shuffle import Order, in_random_order
 from infobatch.core.thresholds import as_float32_bound, fixed_order_sum
 
+from .memory import peak_bytes
 from .ranks import launch
 
 QUANTILES = ((0.2, 0.75), (0.85, 0.5))  # of the preset: up to that quantile, prune that share
@@ -40,7 +41,7 @@ class ShardedTable:
         self.scores = {shard: np.ones(shard_size, np.float32) for shard in self._mine()}
 
     def plan(self, epoch: int, rule: str) -> tuple[dict[int, NDArray[np.uint8]], Order, int]:
-        """(what each own shard's samples weigh, coded; this rank's samples in order; how many every rank is padded to)."""
+        """(weights of own samples, coded, by shard; own samples in order; how many samples every rank is padded to)."""
         with self._timed("deal shards anew"):
             self._deal(epoch)
         with self._timed("thresholds"):
@@ -153,7 +154,7 @@ def _found(code: NDArray[np.uint8], start: int) -> NDArray[np.int32]:
 def simulate(shards: int, shard_size: int, rule: str) -> dict[str, float]:
     """Two epochs' plans; the second one's figures, and what tells whether it was right."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-    before = _peak()
+    before = peak_bytes()
     table = ShardedTable(shards, shard_size, seed=1)
     for shard, own in table.scores.items():
         own[:] = np.random.default_rng(shard).exponential(size=shard_size)
@@ -164,17 +165,11 @@ def simulate(shards: int, shard_size: int, rule: str) -> dict[str, float]:
     dist.all_reduce(kept)
     return {
         **{f"seconds, {piece}": found for piece, found in table.seconds.items()},
-        "bytes per own sample": (_peak() - before) / (shards * shard_size / table.world),
+        "bytes per own sample": (peak_bytes() - before) / (shards * shard_size / table.world),
         "kept": int(kept),
         "padding share": most * table.world / int(kept) - 1,
         "digest": zlib.crc32(digests.tobytes()),
     }
-
-
-def _peak() -> int:
-    """The most bytes this process has held."""
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) * 1024
 
 
 def run(worlds: tuple[int, ...] = (4,), shards: int = 256, shard_size: int = 244_140) -> dict[str, float]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing as mp
 import os
-import resource
 import time
 from collections.abc import Callable
 
@@ -17,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from infobatch import static
+
+from .memory import peak_bytes
 
 Array = NDArray[np.float32]
 
@@ -50,7 +51,7 @@ def measure(method: str, data: Callable[[int, int], Array], size: int, dimension
     return {
         "seconds": time.perf_counter() - wall,
         "core seconds": time.process_time() - cores,
-        "MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "MB": peak_bytes() / 1e6,
     }
 
 
