@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SITE = $(wildcard $(VENV)/lib/python3.*/site-packages)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # The machine's cores, shared fairly: JOBS test processes with one thread each.
@@ -45,8 +44,7 @@ clean: ## remove the environment and everything built
 $(VENV)/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
-	cp tools/torchvision_on_cpu.py $(SITE)
-	echo "import torchvision_on_cpu" > $(SITE)/torchvision_on_cpu.pth
+	$(BIN)/python tools/torchvision_on_cpu.py
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.ready

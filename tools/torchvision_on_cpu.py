@@ -1,15 +1,19 @@
 """Lets a GPU build of torchvision be imported beside a CPU build of torch, in the development environment.
 
-Such a build cannot load its own operators, and its import then fails where it describes two of them. The Makefile puts
-this file, and a ``.pth`` that imports it at start, into the environment; the two operators are declared, without an
-implementation, just before torchvision is first imported. The library itself knows nothing of this.
+Such a build cannot load its own operators, and its import then fails where it describes two of them. Run as a script,
+which the Makefile does, this file puts itself, and a ``.pth`` that imports it at start, into the environment; the two
+operators are then declared, without an implementation, just before torchvision is first imported. The library itself
+knows nothing of this.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
+import sysconfig
 from importlib import metadata
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 
 SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -32,4 +36,9 @@ class _DeclareFirst(MetaPathFinder):
                 sys.modules[__name__].kept = self.library  # declared for as long as the process lives
 
 
-sys.meta_path.insert(0, _DeclareFirst())
+if __name__ == "__main__":
+    site = Path(sysconfig.get_path("purelib"))
+    shutil.copy(__file__, site)
+    (site / "torchvision_on_cpu.pth").write_text("import torchvision_on_cpu\n")
+else:
+    sys.meta_path.insert(0, _DeclareFirst())

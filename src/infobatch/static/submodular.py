@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -11,8 +13,8 @@ from .herding import CANDIDATES, nearest_sum
 from .selection import shares
 from .vectors import Vectors, distance, gradients, points, tensor
 
-DRAWN = 0.35
-"""ε of stochastic greedy, above ``EXACT`` samples."""
+DRAWN = 1 / math.e
+"""ε of stochastic greedy, above ``EXACT`` samples: each is looked at about once."""
 
 
 def craig(
@@ -29,7 +31,7 @@ def craig(
     Greedily minimises Σ_i min_{j picked} ‖g_i - g_j‖; a pick's weight is the number of samples it is nearest to, so
     that weights add up to n. g is the last layer's gradient, ``errors`` ⊗ (``features``, 1), or the features alone
     where no errors are given. ``epsilon`` 0 is exact greedy; otherwise a pick is the best of (n/count)·ln(1/ε)
-    samples drawn by ``seed``. None: 0 up to 8,192 samples, 0.35 above.
+    samples drawn by ``seed``. None: 0 up to 8,192 samples, 1/e above.
     """
     vectors = points(features) if errors is None else gradients(errors, features, bias)
     if epsilon is None:

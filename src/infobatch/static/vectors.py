@@ -89,8 +89,11 @@ def tensor(array: ArrayLike) -> Tensor:
 
 def squared_distance(one: Vectors, other: Vectors) -> Tensor:
     """‖a - b‖² for each pair."""
-    block = one.products(other).mul_(-2)
-    return block.add_(one.squares[:, None]).add_(other.squares).clamp_(min=0)
+    if len(one.factors) == 1:  # the same in fewer passes
+        block = torch.addmm(other.squares, one.factors[0], other.factors[0].T, alpha=-2)
+    else:
+        block = one.products(other).mul_(-2).add_(other.squares)
+    return block.add_(one.squares[:, None]).clamp_(min=0)
 
 
 def distance(one: Vectors, other: Vectors) -> Tensor:
