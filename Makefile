@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # The machine's cores, shared fairly: JOBS test processes with one thread each.
+# A file stays in one process, so that what its tests share is set up once.
 JOBS ?= 2
 ARGS ?=
 
@@ -18,7 +19,7 @@ demo: $(VENV)/.ready ## train with full data and with InfoBatch, compare (ARGS="
 	$(BIN)/infobatch demo $(ARGS)
 
 test: $(VENV)/.ready ## run the tests and the examples in docstrings (ARGS="-k plan")
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: $(VENV)/.ready ## lint, format and types
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import infobatch
+from infobatch import static
 from infobatch.cli import build, remarks
 from infobatch.lab import fashion
 from infobatch.report import Pair, RunRecord
@@ -171,6 +172,22 @@ def test_wrong_arguments_are_told_with_what_is_right(arguments, message, tmp_pat
     done = call(*arguments)
     assert done.exit_code == 2
     assert message in " ".join(done.output.replace("│", " ").split())
+
+
+def test_a_subset_is_selected_from_collected_arrays(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays, out = tmp_path / "arrays.npz", tmp_path / "chosen.npz"
+    data = static.Collected(logits=rng.standard_normal((40, 3)), labels=rng.integers(0, 3, 40))
+    data.save(arrays)
+    done = call("select", "el2n", arrays, "--fraction", 0.25, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "10 of 40 samples" in done.output
+    expected = static.select("el2n", data, 0.25)
+    assert np.load(out)["indices"].tolist() == expected.indices.tolist()
+    wrong = call("select", "el2m", arrays, "--out", out)
+    assert wrong.exit_code == 2
+    assert "did you mean 'el2n'?" in " ".join(wrong.output.split())
+    assert "validation" in call("select", "glister", arrays, "--out", out).output
 
 
 @pytest.mark.parametrize(

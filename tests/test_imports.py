@@ -53,7 +53,7 @@ FACES: dict[str, set[str]] = {
     "integrations": FACADE | {"dataset", "integrations"},  # and in each file its own framework: see FRAMEWORKS
     "report": {"numpy", "matplotlib", "rich", "PIL", "report"},
     "lab": FACADE | {"dataset", "infobatch", "integrations", "lab", "report", "timm", "PIL", "datasets"},
-    "cli": {"infobatch", "methods", "lab", "report", "typer", "rich"},
+    "cli": {"infobatch", "methods", "static", "lab", "report", "typer", "rich"},
 }
 # The framework that each file of integrations/ is the only one to import.
 FRAMEWORKS: dict[str, set[str]] = {

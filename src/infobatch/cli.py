@@ -34,7 +34,7 @@ def build() -> "Typer":
     import typer
     from rich.console import Console
 
-    from . import __version__, methods
+    from . import __version__, methods, static
     from .lab import datasets, fashion
     from .lab import demo as lab
     from .lab import recipe as recipes
@@ -239,12 +239,36 @@ def build() -> "Typer":
         if seeds == 1:
             typer.echo("One seed is not a result: --seeds 3 or more gives differences with intervals.")
 
+    @app.command()
+    def select(
+        method: Annotated[str, typer.Argument(help="A static method (infobatch list static).")],
+        arrays: Annotated[list[Path], typer.Argument(help="Saved by static.collect(...); several runs are averaged.")],
+        fraction: Annotated[float, typer.Option(min=0, max=1, help="Share of the samples to select.")] = 0.5,
+        balanced: Annotated[bool, typer.Option(help="Select in each class by itself.")] = False,
+        validation: Annotated[Path | None, typer.Option(help="Arrays of held-out samples, for some methods.")] = None,
+        seed: Annotated[int, typer.Option(min=0)] = 0,
+        out: Annotated[Path, typer.Option(help="Where to write indices and weights.")] = Path("selected.npz"),
+    ) -> None:
+        """Select a subset once, from collected arrays: indices and weights in an .npz file."""
+        if problem := unwritable(out):
+            raise typer.BadParameter(problem, param_hint="--out")
+        try:
+            runs = [static.Collected.load(path) for path in arrays]
+            options = {} if validation is None else {"validation": static.Collected.load(validation)}
+            data = runs[0] if len(runs) == 1 else runs
+            chosen = static.select(method, data, float(fraction), balanced=balanced, seed=seed, **options)
+        except (OSError, TypeError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from None
+        chosen.save(out)
+        typer.echo(f"{len(chosen.indices):,} of {len(runs[0]):,} samples: {out}")
+
     @app.command("list")
-    def list_(what: Annotated[str, typer.Argument(help="recipes, methods or datasets")]) -> None:
+    def list_(what: Annotated[str, typer.Argument(help="recipes, methods, static or datasets")]) -> None:
         """List what there is."""
         shelves = {
             "recipes": lambda: [f"{name}: {', '.join(presets)}" for name, presets in recipes.RECIPES.items()],
             "methods": lambda: [f"{name}: {methods.info(name).summary}" for name in methods.list()],
+            "static": lambda: [f"{name}: {static.info(name).summary}" for name in static.list()],
             "datasets": lambda: list(datasets.NAMES),
         }
         try:

@@ -14,9 +14,6 @@ from infobatch import InfoBatch
 from infobatch.integrations.accelerate import prepare
 from integrations.accelerate_training import EPOCHS, TRAIN, accelerated
 
-torch.set_num_threads(1)
-folder = Path(sys.argv[1])
-
 
 def refused(train: Any, *arguments: Any, **options: Any) -> str:
     try:
@@ -26,20 +23,26 @@ def refused(train: Any, *arguments: Any, **options: Any) -> str:
     return "not refused"
 
 
-early = InfoBatch(TRAIN, EPOCHS, index_key="index")
-accelerator = Accelerator(cpu=True)
-found = {
-    "pruned": accelerated(batch=4),
-    "uneven": accelerated(batch=4, config={"even_batches": False}),
-    "accumulated": accelerated(batch=4, accumulate=3),
-    "refused": {
-        "dispatch_batches": refused(accelerated, config={"dispatch_batches": True}),
-        "split_batches": refused(accelerated, config={"split_batches": True}),
-        "made too early": refused(prepare, accelerator, DataLoader(early, 4, sampler=early.sampler)),
-    },
-}
-accelerated(batch=4, save=(1, 3, folder / "state"))
-accelerator.wait_for_everyone()
-found["resumed"] = accelerated(batch=4, load=folder / "state")
-torch.save(found, folder / f"{accelerator.process_index}.pt")
-accelerator.end_training()
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    early = InfoBatch(TRAIN, EPOCHS, index_key="index")
+    accelerator = Accelerator(cpu=True)
+    found = {
+        "pruned": accelerated(batch=4),
+        "uneven": accelerated(batch=4, config={"even_batches": False}),
+        "accumulated": accelerated(batch=4, accumulate=3),
+        "refused": {
+            "dispatch_batches": refused(accelerated, config={"dispatch_batches": True}),
+            "split_batches": refused(accelerated, config={"split_batches": True}),
+            "made too early": refused(prepare, accelerator, DataLoader(early, 4, sampler=early.sampler)),
+        },
+    }
+    accelerated(batch=4, save=(1, 3, folder / "state"))
+    accelerator.wait_for_everyone()
+    found["resumed"] = accelerated(batch=4, load=folder / "state")
+    torch.save(found, folder / f"{accelerator.process_index}.pt")
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

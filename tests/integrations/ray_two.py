@@ -13,7 +13,6 @@ from typing import Any
 import ray
 import ray.train
 import ray.train.torch
-import ray_train
 import torch
 from ray.train import Checkpoint
 from torch import nn
@@ -120,6 +119,8 @@ def work(ours: dict[str, Any], config: dict[str, Any]) -> None:
 
 
 def main(folder: str) -> None:
+    import ray_train  # the example; its folder is on the path when this runs as a script
+
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     outside = InfoBatch(range(SIZE), EPOCHS, index_key="index")
     ray_train.train = partial(work, {"folder": folder, "outside": outside, "example": ray_train.train})
