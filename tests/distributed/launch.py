@@ -56,8 +56,15 @@ def python(script: Path, *arguments: object, fails: bool = False) -> subprocess.
     return _run([sys.executable, str(script), *map(str, arguments)], fails)
 
 
+# What torch's C++ says, rarely, when a rank that has done its work exits while one of torch's own threads still runs.
+ABORTED_AT_EXIT = "terminate called without an active exception"
+
+
 def _run(command: list[str], fails: bool) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
+    if done.returncode and not fails and ABORTED_AT_EXIT in done.stderr:
+        print(f"run again, because a rank was aborted as it exited: {command}", file=sys.stderr)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode != 0) == fails, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
