@@ -1004,3 +1004,16 @@ def test_repeats_in_one_batch_are_booked_one_after_the_other(by_index: bool) -> 
     for _, index in loader:
         train_data.update(torch.tensor([1.0, 3.0, 5.0, 9.0]), index if by_index else None)
     assert train_data.scores.tolist() == [2.0, 7.0]
+
+
+def test_weights_of_samples_are_those_that_update_applies() -> None:
+    train_data = InfoBatch(numbers(40), 4, index_key="index")
+    train_data.update(torch.arange(40.0), torch.arange(40))
+    train_data.set_epoch(1)
+    index = torch.from_numpy(train_data.plan.indices.astype(np.int64))
+    loss = torch.rand(len(index), dtype=torch.float64)
+    weights = train_data.weights_of(index)
+    assert weights.tolist() == train_data.plan.weights.tolist()
+    assert float(train_data.update(loss, index)) == pytest.approx(float((weights * loss).mean()))
+    left_out = np.setdiff1d(np.arange(40), train_data.plan.indices)
+    assert train_data.weights_of(torch.from_numpy(left_out)).tolist() == [0] * len(left_out)

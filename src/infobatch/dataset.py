@@ -225,6 +225,14 @@ class InfoBatch(Dataset[Any]):
 
     # -- what was learned ----------------------------------------------------------------------------------------
 
+    def weights_of(self, index: torch.Tensor) -> torch.Tensor:
+        """What ``update`` multiplies these samples' losses by in this epoch; 0 for a sample that is left out.
+
+        For losses that are not a mean over samples: book the losses with ``update``, and weigh them yourself. With
+        several ranks, where the plan does not divide, the sample that only fills up a rank's last batch weighs 0 too.
+        """
+        return self._run.ledger.weights_of(index)
+
     @property
     def scores(self) -> NDArray[np.float32]:
         """The score table, read-only; NaN for a sample that has not been scored."""

@@ -3,6 +3,7 @@
 import itertools
 import pickle
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -131,3 +132,16 @@ def test_an_order_cannot_be_changed():
     order = Order(np.arange(4))
     with pytest.raises(ValueError, match="read-only"):
         order[:2][0] = 3
+
+
+def test_threads_that_read_at_once_find_one_order(monkeypatch):
+    """A loader in a thread of its own takes indices while the training step looks up its weights."""
+    monkeypatch.setattr(shuffle, "_SMALL", 0)
+    whole = in_random_order(np.arange(300_000, dtype=np.int32), generator(3, 1))
+    for _ in range(5):
+        order = shuffle.in_random_order(np.arange(300_000, dtype=np.int32), generator(3, 1))
+        with ThreadPoolExecutor(4) as pool:
+            pieces = [slice(start, start + 30_000) for start in range(0, 300_000, 30_000)]
+            parts = pool.map(order.__getitem__, pieces)
+            assert np.array_equal(np.concatenate(list(parts)), whole)
+        assert np.array_equal(order[:], whole)

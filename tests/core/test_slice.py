@@ -110,6 +110,7 @@ def test_padding_leaves_the_score_it_has() -> None:
     table.values[4] = 7.0
     ledger = EpochLedger(plan, Slice(plan.order, rank=1, world=2, start=1), table)
     assert ledger.part[:].tolist() == [3, 4]
+    assert ledger.weights_of(torch.tensor([3, 4])).tolist() == [1, 0]
     ledger.open(None)  # type: ignore[arg-type]
     ledger.update_by_index(
         torch.tensor([1.0, torch.nan]), index := torch.tensor([3, 4]), torch.tensor([1.0, torch.nan])

@@ -20,17 +20,18 @@ from timm.data.distributed_sampler import RepeatAugSampler
 from timm.loss import BinaryCrossEntropy, JsdCrossEntropy, LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
 from timm.models import resume_checkpoint
 from timm.scheduler import create_scheduler_v2
+from timm.task import ClassificationTask
 from timm.utils import CheckpointSaver, NativeScaler
 from torch import nn
 from torch.utils.data import Dataset
 
 from distributed.launch import ROOT, python, torchrun
 from infobatch import InfoBatch
+from infobatch.core.pairs import PairWeights
 from infobatch.core.weights import Weights
 from infobatch.integrations.timm import (
     CheckpointState,
     Criterion,
-    PairWeights,
     Target,
     create_loader,
     create_scheduler,
@@ -624,10 +625,9 @@ def test_the_state_is_the_one_of_the_moment_it_is_asked_for() -> None:
 
 
 def test_a_task_of_timms_takes_the_criterion() -> None:
-    task = pytest.importorskip("timm.task")
     train_data = InfoBatch(numbered(8), 3, index_key="index")
     output, target = batch()
-    made = task.ClassificationTask(nn.Identity(), Criterion(nn.CrossEntropyLoss(), train_data), verbose=False)
+    made = ClassificationTask(nn.Identity(), Criterion(nn.CrossEntropyLoss(), train_data), verbose=False)
     loss = made(output, target.to(CPU))["loss"]
     torch.testing.assert_close(loss, nn.CrossEntropyLoss()(output, target.label))
     assert not made.state_dict()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 MISSING = "the report page is not tried in a browser: install chromium and chromium-driver"
+PATIENCE = 20  # seconds
 FLAGS = (
     "--headless=new",
     "--no-sandbox",  # containers run as root
@@ -36,6 +38,7 @@ class Browser:
 
     def __init__(self, driver: Chrome) -> None:
         self.driver = driver
+        self._calls = 0
 
     def open(self, path: Path, *, width: int = 1200, dark: bool = False, script: bool = True) -> None:
         """Load a file at this width. What the console said before is forgotten."""
@@ -53,7 +56,17 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """What the console was told since the last call: errors, warnings, and what the page's policy refused."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]
+        self._calls += 1
+        last = f"that is all, {self._calls}"
+        self.run(
+            "console.debug(arguments[0])", last
+        )  # messages come in their order, and some time after they were said
+        heard: list[str] = []
+        deadline = time.monotonic() + PATIENCE
+        while not any(last in message for message in heard):
+            assert time.monotonic() < deadline, f"the console's messages did not come: {heard}"
+            heard += [entry["message"] for entry in self.driver.get_log("browser")]
+        return [message for message in heard if "that is all, " not in message]
 
     def requests(self) -> list[str]:
         """The addresses asked for since the last call, but what lies in the page (data:) or the browser (chrome:)."""

@@ -149,6 +149,13 @@ class EpochLedger:
             self.table.write(index, score, leave=padding)
         return mean.to(loss.dtype)
 
+    def weights_of(self, index: torch.Tensor) -> torch.Tensor:
+        """What these samples' losses are multiplied by, on the host: 0 where it is pruned, or only padding."""
+        weight = torch.tensor(self.plan.by_sample.of(index.cpu().numpy()), dtype=torch.float64, device="cpu")
+        if self.part.padded and not self.plan.repeats:
+            weight[index.cpu() == self.part.padding] = 0
+        return weight
+
     def _padding(self, index: torch.Tensor) -> torch.Tensor:
         """Which of these samples is this rank's padding."""
         if not self.plan.repeats:

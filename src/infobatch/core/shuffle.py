@@ -10,6 +10,7 @@ numbers that torch's own permutations use).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from threading import Lock
 
 import numpy as np
 import torch
@@ -29,13 +30,15 @@ class Order:
     """Indices in their order of training: ``order[start:stop]`` is an array that no one can change.
 
     What lies behind may still have to be permuted, bucket by bucket: ``ends`` and ``seeds``, one each per bucket.
+    Several threads may read: a loader can run in one of its own.
     """
 
-    __slots__ = ("_ends", "_entries", "_final", "_seeds")
+    __slots__ = ("_ends", "_entries", "_final", "_lock", "_seeds")
 
     def __init__(self, entries: NDArray[np.integer], ends: Iterable[int] = (), seeds: Iterable[int] = ()) -> None:
         self._entries = entries
         self._ends, self._seeds = list(ends)[::-1], list(seeds)[::-1]
+        self._lock = Lock()
         self._final = 0 if self._ends else len(entries)  # how many, from the front, are in their place
 
     def __len__(self) -> int:
@@ -50,11 +53,14 @@ class Order:
 
     def _settle(self, stop: int) -> None:
         """Put the first ``stop`` entries in their place, and those that share a bucket with them."""
-        while self._final < min(stop, len(self)):
-            end = self._ends.pop()
-            bucket = self._entries[self._final : end]
-            bucket[:] = _permuted(bucket, self._seeds.pop())
-            self._final = end
+        if self._final >= min(stop, len(self)):
+            return
+        with self._lock:
+            while self._final < min(stop, len(self)):
+                end = self._ends.pop()
+                bucket = self._entries[self._final : end]
+                bucket[:] = _permuted(bucket, self._seeds.pop())
+                self._final = end
 
     def __reduce__(self) -> tuple[type[Order], tuple[NDArray[np.integer]]]:
         return Order, (self[:],)

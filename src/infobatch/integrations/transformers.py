@@ -84,7 +84,6 @@ class InfoBatchMixin(_Trainer):
     def __init__(self, *args: Any, pruning: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._full_steps: tuple[int, int] | None = None  # of an epoch, and of training, with all data
-        self._epoch_start = 0  # entries of the epoch's plan that were trained on before it was resumed
         self._loss_is_known = False  # that the model's loss is what _losses makes of its logits
         if self.train_dataset is None:
             return
@@ -274,7 +273,6 @@ class InfoBatchMixin(_Trainer):
         if train_dataloader.generator is not None:
             seed = args.seed if args.data_seed is None else args.data_seed
             train_dataloader.generator.manual_seed(seed + epoch)
-        self._epoch_start = train_data.position[0]
         batches = len(train_dataloader)
         if batches == 0:
             raise ValueError(
@@ -318,7 +316,7 @@ class InfoBatchMixin(_Trainer):
         sums = torch.zeros(3, dtype=torch.float64)  # Σ w·T, Σ w, rows
         for batch in batches:
             rows = batch[self._index_key]
-            weight = self._weights(rows["index"])
+            weight = self.train_data.weights_of(rows["index"])
             rows["weight"] = weight.float()
             tokens = self._tokens(batch, rows)
             sums += torch.stack([weight @ tokens.double(), weight.sum(), weight.count_nonzero()])
@@ -327,15 +325,6 @@ class InfoBatchMixin(_Trainer):
         weighted_tokens, weights, count = sums
         items = count * weighted_tokens / weights.clamp(min=1)
         return batches, torch.where(items > 0, items, 1.0).to(device, torch.float32)
-
-    def _weights(self, index: torch.Tensor) -> torch.Tensor:
-        """What each row weighs; 0 for the one that only fills up this process's last batch."""
-        plan, sampler = self.train_data.plan, self.train_data.sampler
-        weights = torch.tensor(plan.by_sample.of(index.numpy()), dtype=torch.float64)
-        left_over = (len(plan) - self._epoch_start) % sampler.num_replicas
-        if left_over and sampler.rank >= left_over:
-            weights[index == int(plan.order[:1][0])] = 0
-        return weights
 
     def _tokens(self, batch: Mapping[str, Any], rows: Mapping[str, Any]) -> torch.Tensor:
         """How many losses each row has."""

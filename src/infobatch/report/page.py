@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from .album import Album, Pictures, hardest, most_pruned
-from .outcome import UNEVEN, Band, Outcome, outcomes
-from .records import SCORE_EDGES, RunRecord
+from .charts import as_json, chart_data, colour, has_inside
+from .outcome import UNEVEN, Outcome, outcomes
+from .records import RunRecord
 
 TITLE = "Trained on fewer samples"
-COLOURS = 6  # besides full data's grey; further methods have them again, dashed
 
 
 def write(
@@ -63,7 +62,7 @@ def _page(found: Sequence[Outcome], margin: float, album: Album, title: str) -> 
         cost=_cost(found),
         inside=_inside(found, album),
         made=_made([run for outcome in found for run in outcome.runs]),
-        data=_json(_data(found, margin, digits)),
+        data=as_json(chart_data(found, margin, digits)),
         style=style,
         style_hash=_hash(style),
         script=script,
@@ -289,7 +288,7 @@ def _sheet(heading: str, facts: Sequence[tuple[str, str]]) -> str:
 
 def _inside(found: Sequence[Outcome], album: Album) -> str:
     """The scores' chart and the samples, for one method at a time; without a script, the samples of all of them."""
-    parts = [_samples(outcome, album) for outcome in found if _has_inside(outcome)]
+    parts = [_samples(outcome, album) for outcome in found if has_inside(outcome)]
     if not parts:
         return ""
     return (
@@ -314,80 +313,6 @@ def _samples(outcome: Outcome, album: Album) -> str:
     return f'<div class="pair" data-samples="{outcome.number}">{shown}</div>\n'
 
 
-def _has_inside(outcome: Outcome) -> bool:
-    return any(run.histograms or run.hardest or run.most_pruned for run in outcome.runs)
-
-
-# -- what the script draws ---------------------------------------------------------------------------------------------
-
-
-def _data(found: Sequence[Outcome], margin: float, digits: int) -> dict[str, Any]:
-    inside = [outcome.number for outcome in found if _has_inside(outcome)]
-    return {
-        "metric": found[0].runs[0].metric,
-        "margin": margin,
-        "digits": digits,
-        "edges": SCORE_EDGES,
-        # Rather a method that prunes than full data.
-        "picked": next((number for number in inside if number), 0 if inside else None),
-        "methods": [_drawn(outcome) for outcome in found],
-    }
-
-
-def _drawn(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "name": outcome.name,
-        "number": outcome.number,
-        "colour": _colour(outcome),
-        "dash": max(outcome.number - 1, 0) // COLOURS % 3,
-        "samples": outcome.samples,
-        "value": _curve(outcome.band(lambda run: run.values)),
-        "loss": _curve(outcome.band(lambda run: run.losses)),
-        "kept": _curve(outcome.band(lambda run: [kept / run.total for kept in run.kept])),
-        "difference": _difference(outcome),
-        "inside": _has_inside(outcome),
-        "scores": _scores(outcome.runs),
-    }
-
-
-def _curve(band: Band) -> dict[str, Any]:
-    return {"mean": band.mean, "reach": band.reach}
-
-
-def _difference(outcome: Outcome) -> dict[str, Any] | None:
-    change = outcome.difference
-    if change is None:
-        return None
-    reach = change.interval[1] - change.mean if len(change.values) > 1 else None
-    seeds = [pair.full.seed for pair in outcome.pairs]
-    return {"seeds": seeds, "values": change.values, "mean": change.mean, "reach": reach}
-
-
-def _scores(runs: Sequence[RunRecord]) -> list[list[float]] | None:
-    """Per epoch the share of the scores in each bin, mean of the seeds; None where no run has any."""
-    counts = [np.array(run.histograms, dtype=np.float64) for run in runs if run.histograms]
-    if not counts:
-        return None
-    epochs = min(map(len, counts))
-    shares = [count[:epochs] / np.maximum(count[:epochs].sum(axis=1, keepdims=True), 1) for count in counts]
-    found: list[list[float]] = np.mean(shares, axis=0).round(6).tolist()
-    return found
-
-
-def _json(data: Any) -> str:
-    """JSON that can stand in a page: what is not finite is null, and nothing in it can end the script element."""
-    text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 # -- small things ------------------------------------------------------------------------------------------------------
 
 
@@ -400,11 +325,7 @@ def _several(found: Sequence[Outcome]) -> bool:
 
 
 def _key(outcome: Outcome) -> str:
-    return f'<span class="key c{_colour(outcome)}"></span>'
-
-
-def _colour(outcome: Outcome) -> int:
-    return 1 + (outcome.number - 1) % COLOURS if outcome.number else 0
+    return f'<span class="key c{colour(outcome)}"></span>'
 
 
 def _digits(margin: float) -> int:

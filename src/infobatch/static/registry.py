@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import difflib
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,7 @@ class MethodInfo:
     options: tuple[str, ...]
 
 
-class Method:
+class Method(ABC):
     """A function of arrays, called with those that its parameters name."""
 
     def __init__(self, function: Callable[..., Any], summary: str, reference: str, on: str = "features") -> None:
@@ -81,10 +82,11 @@ class Method:
             **arrays, **options, **{key: value for key, value in given.items() if key in self.parameters}
         )
 
+    @abstractmethod
     def select(
         self, name: str, runs: builtins.list[Collected], groups: Groups, seed: int, options: dict[str, Any]
     ) -> Selection:
-        raise NotImplementedError
+        """The chosen samples: of each group so many as it says."""
 
 
 class ByScore(Method):
