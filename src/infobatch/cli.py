@@ -35,12 +35,11 @@ def build() -> "Typer":
     from rich.console import Console
 
     from . import __version__, methods, static
-    from .lab import datasets, fashion
+    from .lab import datasets, fashion, recipes
     from .lab import demo as lab
-    from .lab import recipe as recipes
-    from .lab.classification import Classification
     from .lab.comparison import Comparison, pictures, read
     from .lab.method import MethodSpec
+    from .lab.recipe import check_choice
     from .lab.tables import TABLES
     from .report import export, page
     from .report.picture import FORMATS, draw
@@ -143,7 +142,7 @@ def build() -> "Typer":
 
     def train_all(comparison: Comparison, data: Path | None) -> Comparison:
         try:
-            task = Classification(comparison.recipe, datasets.load(comparison.recipe.dataset, data))
+            task = comparison.recipe.create_task(data)
             with shown(Console()) as watch:
                 comparison.run(task, watch)
         except (FileNotFoundError, TypeError, ValueError) as error:
@@ -221,7 +220,7 @@ def build() -> "Typer":
     ) -> None:
         """Train what a table of the paper compares, and print the paper's figures beside the measured ones."""
         try:
-            recipes.check_choice("table", number, TABLES)
+            check_choice("table", number, TABLES)
             chosen = TABLES[number]
             found = chosen.comparisons(range(seeds), preset, settings or [], out)
         except ValueError as error:
@@ -272,7 +271,7 @@ def build() -> "Typer":
             "datasets": lambda: list(datasets.NAMES),
         }
         try:
-            recipes.check_choice("list", what, shelves)
+            check_choice("list", what, shelves)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
         typer.echo("\n".join(shelves[what]()))

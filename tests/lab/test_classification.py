@@ -10,11 +10,10 @@ from torch.utils.data import DataLoader
 
 import infobatch
 from infobatch.lab import fashion, folders
-from infobatch.lab.classification import Classification, InMemory, augmented
+from infobatch.lab.classification import Classification, ClassificationRecipe, InMemory, augmented
 from infobatch.lab.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, Split
-from infobatch.lab.recipe import Recipe
 
-RECIPE = Recipe("fashion-mnist", "small-cnn", 2, batch_size=16, augment="none")
+RECIPE = ClassificationRecipe("fashion-mnist", "small-cnn", 2, batch_size=16, augment="none")
 
 
 def some(split, count):

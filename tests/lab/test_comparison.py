@@ -13,13 +13,12 @@ import pytest
 import torch
 
 from infobatch.lab import fashion
-from infobatch.lab.classification import Classification
+from infobatch.lab.classification import Classification, ClassificationRecipe
 from infobatch.lab.comparison import RECORD, STATE, Comparison, read
 from infobatch.lab.datasets import Images, Split
 from infobatch.lab.method import MethodSpec
-from infobatch.lab.recipe import Recipe
 
-RECIPE = Recipe("fashion-mnist", "small-cnn", epochs=4, batch_size=32, lr=0.1, augment="crop-flip")
+RECIPE = ClassificationRecipe("fashion-mnist", "small-cnn", epochs=4, batch_size=32, lr=0.1, augment="crop-flip")
 METHODS = ["full", "infobatch", "full-shortened"]
 TIMED = ("times", "overhead")  # what no two runs share
 

@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 from infobatch.lab import optimisers
-from infobatch.lab.recipe import Recipe
+from infobatch.lab.classification import ClassificationRecipe
 
 STEPS = 100
 
 
 def recipe(**settings):
-    return Recipe("cifar10", "resnet18", 1, **{"lr": 0.1, **settings})
+    return ClassificationRecipe("cifar10", "resnet18", 1, **{"lr": 0.1, **settings})
 
 
 def started(**settings):

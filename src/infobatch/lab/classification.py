@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,16 +15,37 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 from torch.utils.data import DataLoader, Dataset
 
-from . import models
+from . import datasets, models
 from .datasets import Images, Split
 from .folders import Decoded, Lazy
-
-if TYPE_CHECKING:
-    from .recipe import Recipe
+from .recipe import Recipe
 
 _PADDING = 4
 _TEST_BATCH = 500
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUGMENTATIONS = ("none", "flip", "crop-flip")
+
+
+@dataclass(frozen=True)
+class ClassificationRecipe(Recipe):
+    """A recipe for image classification."""
+
+    task: ClassVar[str] = "classification"
+    choices: ClassVar[dict[str, Iterable[str]]] = {
+        **Recipe.choices,
+        "dataset": datasets.NAMES,
+        "model": models.NAMES,
+        "augment": AUGMENTATIONS,
+    }
+
+    label_smoothing: float = 0.0
+    augment: str = "crop-flip"
+
+    def _is_choice(self, name: str) -> bool:
+        return not (name == "dataset" and self.dataset.startswith(datasets.HUGGING_FACE))
+
+    def create_task(self, data: Path | None = None) -> Classification:
+        return Classification(self, datasets.load(self.dataset, data))
 
 
 class InMemory(Dataset[tuple[Tensor, Tensor]]):
@@ -52,7 +75,7 @@ class Classification:
     metric = "test accuracy, %"
     higher_is_better = True
 
-    def __init__(self, recipe: Recipe, data: Images, device: torch.device | str | None = None) -> None:
+    def __init__(self, recipe: ClassificationRecipe, data: Images, device: torch.device | str | None = None) -> None:
         self.recipe, self.data = recipe, data
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if recipe.precision == "fp16" and self.device.type == "cpu":

@@ -10,17 +10,18 @@ import numpy as np
 
 from ..report.records import Pair
 from . import fashion
-from .classification import Classification
+from .classification import Classification, ClassificationRecipe
 from .comparison import environment
 from .datasets import Images, Split
 from .method import MethodSpec
-from .recipe import Recipe
 from .training import Training, Watch
 
-RECIPE = Recipe("fashion-mnist", "small-cnn", epochs=16, lr=0.2, augment="flip")
+RECIPE = ClassificationRecipe("fashion-mnist", "small-cnn", epochs=16, lr=0.2, augment="flip")
 
 
-def prepare(recipe: Recipe, method: MethodSpec, seed: int, data: fashion.Fashion) -> tuple[Training, Training]:
+def prepare(
+    recipe: ClassificationRecipe, method: MethodSpec, seed: int, data: fashion.Fashion
+) -> tuple[Training, Training]:
     """A run with full data and one with the method, which start from the same weights."""
     splits = [Split(split.images[..., None], split.labels.astype(np.int64)) for split in (data.train, data.test)]
     images = Images("fashion-mnist", splits[0], splits[1], (fashion.MEAN,), (fashion.STD,), fashion.CLASSES)

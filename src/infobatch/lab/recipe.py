@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
 
-from . import datasets, models, optimisers
+from . import optimisers
 
-AUGMENTATIONS = ("none", "flip", "crop-flip")
+if TYPE_CHECKING:
+    from .training import Task
+
+_R = TypeVar("_R", bound="Recipe")
 PRECISIONS = ("fp32", "bf16", "fp16")
-
-
-_CHOICES: dict[str, Iterable[str]] = {
-    "dataset": datasets.NAMES,
-    "model": models.NAMES,
-    "optimizer": optimisers.OPTIMISERS,
-    "schedule": optimisers.SCHEDULES,
-    "augment": AUGMENTATIONS,
-    "precision": PRECISIONS,
-}
 
 
 def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
@@ -35,8 +28,20 @@ def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """One training. ``samples`` None is all of them; ``precision`` other than fp32 is automatic mixed precision."""
+class Recipe(ABC):
+    """One training; each kind of task has its own, with the keys it needs.
+
+    ``samples`` None is all of them; ``precision`` other than fp32 is automatic mixed precision; ``clip`` is the
+    largest norm of a gradient, 0 for any. ``delta``, ``warmup`` and ``score_momentum`` are InfoBatch's arguments (the
+    last one its ``momentum``), for all methods that do not give their own.
+    """
+
+    task: ClassVar[str]  # its name in a recipe's file
+    choices: ClassVar[dict[str, Iterable[str]]] = {  # of the keys whose value is a name
+        "optimizer": optimisers.OPTIMISERS,
+        "schedule": optimisers.SCHEDULES,
+        "precision": PRECISIONS,
+    }
 
     dataset: str
     model: str
@@ -47,97 +52,71 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     schedule: str = "onecycle"
-    label_smoothing: float = 0.0
-    augment: str = "crop-flip"
+    clip: float = 0.0
     precision: str = "fp32"
     samples: int | None = None
     workers: int = 0
+    delta: float = 0.875
+    warmup: int = 0
+    score_momentum: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if not (name == "dataset" and self.dataset.startswith(datasets.HUGGING_FACE)):
+        for name, choices in self.choices.items():
+            if self._is_choice(name):
                 check_choice(name, getattr(self, name), choices)
-        for name in ("epochs", "batch_size", "samples"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        for name in ("lr", "momentum", "weight_decay", "label_smoothing", "workers"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("epochs", "batch_size", "samples"):
+                if value is not None and value < 1:
+                    raise ValueError(f"{field.name} must be at least 1, got {value}")
+            elif isinstance(value, int | float) and value < 0:
+                raise ValueError(f"{field.name} must not be negative, got {value}")
         if self.momentum >= 1:
             raise ValueError(f"momentum must be below 1, got {self.momentum}")
 
+    @abstractmethod
+    def create_task(self, data: Path | None = None) -> Task:
+        """What is trained, with its data from this folder, or from where it usually lies."""
+
+    def _is_choice(self, name: str) -> bool:
+        """Whether this key's value must be one of its choices."""
+        return True
+
     def as_data(self) -> dict[str, Any]:
         """The recipe as plain numbers and strings."""
-        return asdict(self)
+        return {"task": self.task, **asdict(self)}
 
-    def changed(self, settings: Iterable[str]) -> Recipe:
+    def changed(self: _R, settings: Iterable[str]) -> _R:
         """The recipe with ``key=value`` settings applied.
 
-        >>> get("cifar10").changed(["lr=0.05", "epochs=3"]).lr
+        >>> from infobatch.lab import recipes
+        >>> recipes.get("cifar10").changed(["lr=0.05", "epochs=3"]).lr
         0.05
         """
         pairs = [setting.partition("=") for setting in settings]
         for key, equals, _ in pairs:
             if not equals:
                 raise ValueError(f"{key!r} must be KEY=VALUE, for example lr=0.05")
-        return self._with({key: _parsed(key, text) for key, _, text in pairs})
+        return self._with({key: self._parsed(key, text) for key, _, text in pairs})
 
-    def _with(self, settings: Mapping[str, Any]) -> Recipe:
+    def _with(self: _R, settings: Mapping[str, Any]) -> _R:
         for key in settings:
             check_choice("a recipe's key", key, [field.name for field in fields(self)])
         return replace(self, **settings)
 
-
-# The paper's own set-ups (sec. 4.1, appendix A), and small ones that two CPU cores train in minutes.
-RECIPES: dict[str, dict[str, Recipe]] = {
-    "fashion-mnist": {
-        "small": Recipe("fashion-mnist", "small-cnn", 10, lr=0.2, augment="flip"),
-    },
-    "cifar10": {
-        "small": Recipe("cifar10", "resnet-compact", 15, lr=0.3),
-        "paper": Recipe("cifar10", "resnet18", 200, lr=0.2, label_smoothing=0.1, precision="fp16"),
-    },
-    "cifar100": {
-        "small": Recipe("cifar100", "resnet-compact", 15, lr=0.3),
-        "paper": Recipe("cifar100", "resnet18", 200, lr=0.05, label_smoothing=0.1, precision="fp16"),
-    },
-    "imagenet": {
-        "paper": Recipe("imagenet", "resnet50", 90, 1024, "lars", lr=6.4, precision="fp16", workers=8),
-    },
-}
-
-
-def get(name: str, preset: str = "small") -> Recipe:
-    """A recipe by its name, or from a ``.json`` file that gives a recipe's keys and their values."""
-    if name.endswith(".json"):
-        return _from_file(Path(name))
-    check_choice("recipe", name, RECIPES)
-    check_choice(f"preset of {name}", preset, RECIPES[name])
-    return RECIPES[name][preset]
-
-
-def _from_file(path: Path) -> Recipe:
-    given = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(given, dict):
-        raise ValueError(f"{path} must hold one JSON object, the recipe's keys and their values")
-    for key in given:
-        check_choice(f"a key of {path}", key, [field.name for field in fields(Recipe)])
-    try:
-        return Recipe(**given)
-    except TypeError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _parsed(key: str, text: str) -> Any:
-    """The text of a setting as the type of that key."""
-    kind = get_type_hints(Recipe).get(key, str)
-    if kind is str:
-        return text
-    if text.lower() == "none" and kind == (int | None):
-        return None
-    number = float if kind is float else int
-    try:
-        return number(text)
-    except ValueError:
-        raise ValueError(f"{key} must be a {'number' if number is float else 'whole number'}, got {text!r}") from None
+    def _parsed(self, key: str, text: str) -> Any:
+        """The text of a setting as the type of that key."""
+        kind = get_type_hints(type(self), localns={"Task": Any}).get(key, str)
+        if kind is str:
+            return text
+        if text.lower() == "none" and kind == (int | None):
+            return None
+        if kind is bool:
+            check_choice(key, text.lower(), ("true", "false"))
+            return text.lower() == "true"
+        number = float if kind is float else int
+        try:
+            return number(text)
+        except ValueError:
+            whole = "number" if number is float else "whole number"
+            raise ValueError(f"{key} must be a {whole}, got {text!r}") from None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import recipe as recipes
+from . import recipes
 from .comparison import Comparison
 from .method import MethodSpec
 

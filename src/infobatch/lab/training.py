@@ -55,7 +55,8 @@ class Training:
 
     def __init__(self, task: Task, recipe: Recipe, method: MethodSpec, seed: int) -> None:
         self.task, self.recipe, self.method, self.seed = task, recipe, method, seed
-        self.train_data = InfoBatch(task.train, recipe.epochs, method=method.name, seed=seed, **method.options)
+        options = {"delta": recipe.delta, "warmup": recipe.warmup, "momentum": recipe.score_momentum, **method.options}
+        self.train_data = InfoBatch(task.train, recipe.epochs, method=method.name, seed=seed, **options)
         # Given a generator, neither the loader nor the augmentation touches torch's global random state.
         self.generator = torch.Generator().manual_seed(seed)
         self.loader = DataLoader(
@@ -110,6 +111,9 @@ class Training:
             loss = self.train_data.update(losses, score=score)
             self.optimizer.zero_grad()
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            if self.recipe.clip:
+                self.scaler.unscale_(self.optimizer)
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
             self.scaler.step(self.optimizer)
             self.scaler.update()
             self.scheduler.step()

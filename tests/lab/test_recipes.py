@@ -2,19 +2,19 @@ import json
 
 import pytest
 
-from infobatch.lab import recipe
+from infobatch.lab import recipes
 
 
-@pytest.mark.parametrize(("name", "preset"), [(n, p) for n, presets in recipe.RECIPES.items() for p in presets])
+@pytest.mark.parametrize(("name", "preset"), [(n, p) for n, presets in recipes.RECIPES.items() for p in presets])
 def test_a_recipe_is_data(name, preset, tmp_path):
-    found = recipe.get(name, preset)
+    found = recipes.get(name, preset)
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(found.as_data()))
-    assert recipe.get(str(path)) == found
+    assert recipes.get(str(path)) == found
 
 
 def test_settings_change_it():
-    changed = recipe.get("cifar10").changed(["lr=0.5", "epochs=3", "samples=none", "optimizer=adamw"])
+    changed = recipes.get("cifar10").changed(["lr=0.5", "epochs=3", "samples=none", "optimizer=adamw"])
     assert (changed.lr, changed.epochs, changed.samples, changed.optimizer) == (0.5, 3, None, "adamw")
 
 
@@ -32,21 +32,21 @@ def test_settings_change_it():
 )
 def test_a_wrong_setting_names_the_nearest_right_one(setting, message):
     with pytest.raises(ValueError, match=message):
-        recipe.get("cifar10").changed([setting])
+        recipes.get("cifar10").changed([setting])
 
 
 def test_wrong_names_and_files(tmp_path):
     with pytest.raises(ValueError, match=r"there is no 'cifar1000'; did you mean cifar100\?"):
-        recipe.get("cifar1000")
+        recipes.get("cifar1000")
     with pytest.raises(ValueError, match=r"preset of cifar10: there is no 'papr'; did you mean paper\?"):
-        recipe.get("cifar10", "papr")
+        recipes.get("cifar10", "papr")
     path = tmp_path / "mine.json"
     path.write_text('{"dataset": "cifar10", "modle": "resnet18"}')
     with pytest.raises(ValueError, match=r"there is no 'modle'; did you mean model\?"):
-        recipe.get(str(path))
+        recipes.get(str(path))
     path.write_text('{"dataset": "cifar10"}')
     with pytest.raises(ValueError, match="missing 2 required positional arguments"):
-        recipe.get(str(path))
+        recipes.get(str(path))
     path.write_text("[1]")
     with pytest.raises(ValueError, match="must hold one JSON object"):
-        recipe.get(str(path))
+        recipes.get(str(path))
