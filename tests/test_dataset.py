@@ -931,7 +931,7 @@ def test_the_state_of_another_run_is_refused(other: Callable[[], InfoBatch], sai
     [
         (
             lambda state: {**state, "version": 99},
-            r"version 99, .* reads up to 1: .*newer release, so upgrade infobatch",
+            r"version 99, .* reads up to 2: .*newer release, so upgrade infobatch",
         ),
         (lambda state: {"model": state["scores"]}, r"not the state of an InfoBatch"),
         (lambda state: state["scores"], r"not the state of an InfoBatch"),

@@ -60,7 +60,8 @@ def steps(train_data: InfoBatch, loader: Any) -> Iterator[tuple[int, list[int]]]
         for batch in loader:
             number = batch["number"]
             loss = (1 + torch.sin(number * 1.7 + epoch)).float()
-            train_data.update(loss, batch.get("index"))
+            chosen = train_data.choose(loss, batch.get("index"))
+            train_data.update(loss[chosen], batch.get("index"))
             yield epoch, number.tolist()
 
 

@@ -201,14 +201,19 @@ class InfoBatch(Dataset[Any]):
         """Book one loss per sample and return their weighted mean, to call ``backward()`` on.
 
         Without ``index`` the batch is known by its position in the plan, and anything that shifts positions raises.
-        ``index`` names the samples. ``score`` is booked in place of the loss.
+        ``index`` names the samples. ``score`` is booked in place of the loss. A method that scores whole batches takes
+        the batch's mean loss as well, one number.
         """
+        run = self._run
+        if self.method.scores_batches:
+            loss, score = self._of_batch(loss, index, score)
         check_loss("loss", loss)
         if score is None:
             score = loss
         else:
             check_loss("score", score, like=loss)
-        run = self._run
+        if run.chooses:
+            loss, index, score = self._of_chosen(loss, index, score)
         if run.table.values.device != loss.device:
             run.table.move_to(loss.device)
         if index is not None and torch.compiler.is_compiling():
@@ -223,7 +228,67 @@ class InfoBatch(Dataset[Any]):
         run.seconds += time.perf_counter() - started
         return mean
 
+    def choose(self, loss: torch.Tensor, index: torch.Tensor | None = None) -> torch.Tensor:
+        """Which samples of the batch to train on, given all their losses: positions in the batch.
+
+        For methods that choose within the batch: compute the losses without gradients, choose, and call ``update`` with
+        the losses of the chosen samples only. For other methods, and in full epochs, it is all of them.
+        """
+        check_loss("loss", loss)
+        run, loss = self._run, loss.detach()
+        if not run.chooses:
+            return torch.arange(len(loss), device=loss.device)
+        if index is not None:
+            index = checked_index(index, loss, len(run.table))
+        with run.timed():
+            return run.choose(loss, index)
+
+    def _of_chosen(
+        self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """A chosen part's losses, as those of its batch."""
+        ledger = self._run.ledger
+        if ledger.choice is None:
+            raise RuntimeError(
+                f"method {self.method.info.name!r} trains on a part of each batch, but update() came without "
+                "choose(): chosen = train_data.choose(losses of the batch), then update(losses of x[chosen])"
+            )
+        if len(loss) != len(ledger.choice.positions):
+            raise ValueError(
+                f"loss must hold one value per chosen sample: got {len(loss)}, but choose() gave "
+                f"{len(ledger.choice.positions)} positions"
+            )
+        loss, score, choice = ledger.chosen(loss, score)
+        return loss, index if choice.index is None else choice.index, score
+
+    def _of_batch(
+        self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The mean of a batch as the score of each of its samples; also as their loss, where it is all there is."""
+        if isinstance(loss, torch.Tensor) and loss.dim() == 0 and loss.is_floating_point():
+            loss = loss.expand(self._run.ledger.batch_size() if index is None else len(index))
+        check_loss("loss", loss)
+        given = loss if score is None else score
+        return loss, given.detach().mean().expand(len(loss))
+
     # -- what was learned ----------------------------------------------------------------------------------------
+
+    @property
+    def left_out(self) -> NDArray[np.int64]:
+        """The samples that the current epoch leaves out; with several ranks, those that this one looks after."""
+        return self._run.left_out_here()
+
+    def note(self, score: torch.Tensor, index: torch.Tensor) -> None:
+        """Book scores without training, for methods that want those of ``left_out`` samples renewed.
+
+        Call it within the epoch that left them out, with losses computed without gradients.
+        """
+        check_loss("score", score)
+        index = checked_index(index, score, len(self._run.table))
+        if not self.method.refreshes:
+            raise RuntimeError(f"method {self.method.info.name!r} does not use scores of samples that were left out")
+        with self._run.timed():
+            self._run.note(score, index.to(score.device, torch.int64))
 
     def weights_of(self, index: torch.Tensor) -> torch.Tensor:
         """What ``update`` multiplies these samples' losses by in this epoch; 0 for a sample that is left out.

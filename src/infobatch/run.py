@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from .checks import check_whole
-from .core.ledger import EpochLedger
-from .core.method import Epoch, Method
+from .core.ledger import Choice, EpochLedger
+from .core.method import BatchMethod, Epoch, Method, blank_memory
 from .core.plan import EpochPlan, generator, shuffled
 from .core.scores import ScoreTable
 from .core.slice import Slice
@@ -53,12 +53,14 @@ class Run:
     plan: EpochPlan = field(init=False)
     ledger: EpochLedger = field(init=False)
     seconds: float = field(default=0.0, init=False)  # spent in the library itself
+    memory: dict[str, NDArray[np.float32]] = field(init=False)
     _history: dict[int, EpochStats] = field(default_factory=dict, init=False)
     _agreed_world: int = field(default=1, init=False)
     _shared_rejected: int = field(default=0, init=False)
     _just_resumed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
+        self.memory = blank_memory(self.method, self.size)
         self._go_to(0)
 
     @contextmanager
@@ -111,7 +113,7 @@ class Run:
         before = self.ledger.watch
         self._just_resumed = False
         self._finish()
-        self._go_to(epoch)
+        self._go_to(epoch, self.plan)
         self.ledger.watch.follow(before, on_purpose)
 
     def _finish(self) -> None:
@@ -121,19 +123,27 @@ class Run:
             self.ledger.close()
             self._share_scores()
             self.table.warn_once_of_rejected()
+            self._observe(self.plan, self._seen_in_epoch())
 
-    def _go_to(self, epoch: int) -> None:
-        """Draw the plan of ``epoch`` and open its ledger."""
+    def _observe(self, plan: EpochPlan, done: int) -> None:
+        """Let the method remember what the first ``done`` samples of a plan brought."""
+        if self.memory and done:
+            trained = np.asarray(plan.order[:done])
+            self.method.observe(self.table.numpy(), np.unique(trained) if plan.repeats else trained, self.memory)
+
+    def _go_to(self, epoch: int, before: EpochPlan | None = None) -> None:
+        """Draw the plan of ``epoch``, which comes after the plan ``before``, and open its ledger."""
         with self.timed():
             rng = generator(self.seed, epoch)
             weights = Weights.ones(self.size)
             if epoch in self.pruning:
                 pruned_before = sum(e.saved for e in self._history.values() if e.epoch < epoch)
-                about = Epoch(epoch, self.pruning, self.num_epochs, pruned_before)
+                last = None if before is None else before.by_sample
+                about = Epoch(epoch, self.pruning, self.num_epochs, pruned_before, last, self.memory)
                 weights = self.method.select(self.table.numpy(), about, rng)
             self._open(shuffled(epoch, weights, rng, self.order))
 
-    def _open(self, plan: EpochPlan, resumed_at: int = 0, batches_before: int = 0) -> None:
+    def _open(self, plan: EpochPlan, resumed_at: int = 0, batches_before: int = 0, passed_over: int = 0) -> None:
         """Make ``plan`` current, less its first ``resumed_at`` entries, which were trained on before."""
         rank, world = shard.here()
         if world not in (1, self._agreed_world):
@@ -141,22 +151,59 @@ class Run:
             self._agreed_world = world
         part = Slice(plan.order, rank, world, resumed_at)
         self.plan = plan
-        self.ledger = EpochLedger(plan, part, self.table, self.by_index, batches_before)
+        self.ledger = EpochLedger(plan, part, self.table, self.by_index, batches_before, passed_over)
         self.announce(plan.epoch, len(part), rank, world)
 
     def _follow_world(self) -> None:
         """Slice anew if the process group was started after the plan was made."""
         if shard.here()[1] != self.ledger.part.world:
-            self._open(self.plan, self.ledger.part.start, self.ledger.batches_before)
+            before = self.ledger
+            self._open(self.plan, before.part.start, before.batches_before, before.passed_over_before)
 
     def _share_scores(self) -> None:
         """Give every rank the scores of all."""
         if self.ledger.part.world > 1:
             unshared = int(self.table.rejected) - self._shared_rejected
-            self._shared_rejected += exchange.share_scores(self.plan, self.ledger, unshared)
+            noted = self.left_out() if self.method.refreshes else np.zeros(0, np.int64)
+            self._shared_rejected += exchange.share_scores(self.plan, self.ledger, unshared, noted)
             self.table.rejected.fill_(self._shared_rejected)
 
+    # -- choosing within a batch, and beside the plan --------------------------------------------------------------
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the method chooses within the batches of this epoch."""
+        return isinstance(self.method, BatchMethod) and self.plan.epoch in self.pruning
+
+    def choose(self, loss: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
+        """Positions in the batch with these losses; chance depends on the seed and the batch's place in training."""
+        assert isinstance(self.method, BatchMethod)
+        ledger = self.ledger
+        part, (_, step) = ledger.part, ledger.done
+        place = part.start + ledger.seen * part.world + part.rank
+        entropy = np.random.SeedSequence((self.seed, self.plan.epoch, place)).generate_state(1, np.uint64)
+        chance = torch.Generator(loss.device).manual_seed(int(entropy[0] >> np.uint64(1)))
+        positions = self.method.choose(loss, self.plan.epoch / self.num_epochs, step, chance)
+        ledger.choose(Choice(positions, loss, index))
+        return positions
+
+    def left_out_here(self) -> NDArray[np.int64]:
+        """This rank's share of the samples that the plan leaves out."""
+        return exchange.share_of(self.left_out(), *shard.here())
+
+    def note(self, score: torch.Tensor, index: torch.Tensor) -> None:
+        """Book scores of samples outside the plan."""
+        self.ledger.flush()
+        self.table.move_to(score.device)
+        self.table.write(index, score)
+
     # -- what was learned ----------------------------------------------------------------------------------------
+
+    def left_out(self) -> NDArray[np.int64]:
+        """The samples that the current plan leaves out, ascending."""
+        absent = np.ones(self.size, bool)
+        absent[self.plan.indices] = False
+        return np.flatnonzero(absent)
 
     def scores(self) -> NDArray[np.float32]:
         """The score table as it stands, read-only."""
@@ -182,8 +229,8 @@ class Run:
     def _note_history(self) -> None:
         """Enter the current epoch, unless it was only looked at."""
         if seen := self._seen_in_epoch():
-            plan = self.plan
-            self._history[plan.epoch] = EpochStats(plan.epoch, plan.total, len(plan), seen)
+            plan, passed_over = self.plan, self.ledger.passed_over
+            self._history[plan.epoch] = EpochStats(plan.epoch, plan.total, len(plan) - passed_over, seen - passed_over)
 
     def _seen_in_epoch(self) -> int:
         """Samples of the current plan trained on so far, by all ranks."""
@@ -218,6 +265,8 @@ class Run:
             "scores": self.table.values.cpu().clone(),
             "rejected": int(self.table.rejected),
             "history": history_state(self._history),
+            "passed over": self.ledger.passed_over,
+            "memory": {name: torch.from_numpy(values.copy()) for name, values in self.memory.items()},
         }
         return {**state, "checksum": checksum(state)}
 
@@ -225,7 +274,7 @@ class Run:
         """Go on where the state was taken, or raise and change nothing."""
         state = migrated(state_dict)
         check_same(state, self.identity())
-        if checksum(state) != state["checksum"]:
+        if checksum(state_dict) != state_dict["checksum"]:
             raise ValueError("state_dict is damaged (its checksum does not match) and was not loaded: use an older one")
         if shard.here()[1] > 1:
             place = {"epoch": state["plan"]["epoch"], "samples done": state["done"], "checksum": state["checksum"]}
@@ -235,11 +284,13 @@ class Run:
         self.table.rejected = torch.tensor(state["rejected"], device=device)
         self._shared_rejected = state["rejected"]
         self._history = history_from_state(state["history"])
+        self.memory = {name: values.cpu().numpy().copy() for name, values in state["memory"].items()}
         plan = plan_from_state(state["plan"], self.size)
         if state["complete"]:
-            self._go_to(plan.epoch + 1)
+            self._observe(plan, state["done"])
+            self._go_to(plan.epoch + 1, plan)
         else:
-            self._open(plan, state["done"], state["batches"])
+            self._open(plan, state["done"], state["batches"], state["passed over"])
         self._just_resumed = True
 
     def identity(self) -> dict[str, Any]:

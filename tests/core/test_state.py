@@ -119,7 +119,7 @@ def test_what_is_no_state_is_refused(alien):
 
 
 def test_a_newer_state_is_refused():
-    with pytest.raises(ValueError, match=r"version 99, this release of infobatch reads up to 1.*upgrade"):
+    with pytest.raises(ValueError, match=r"version 99, this release of infobatch reads up to 2.*upgrade"):
         state.migrated({"version": 99})
 
 

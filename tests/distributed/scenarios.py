@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from infobatch import InfoBatch
+from infobatch import InfoBatch, methods
 from infobatch.distributed import shard
 
 
@@ -42,6 +42,34 @@ def message_of(work: Callable[[], Any]) -> str:
     except (ValueError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
+
+
+# -- every method --------------------------------------------------------------------------------------------------
+
+
+def every_method(folder: Path) -> None:
+    """Train with each method in turn; losses depend on sample and epoch alone. All plans are noted."""
+    found = {}
+    for name in methods.list():
+        train_data = InfoBatch(numbers(31), 6, method=name, seed=2)
+        loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+        plans = []
+        for epoch in range(6):
+            train_data.set_epoch(epoch)
+            plan = train_data.plan
+            plans.append([plan.indices.tolist(), plan.weights.tolist()])
+            for (samples,) in loader:
+                loss = torch.sin(samples * 7 + epoch).abs()
+                chosen = train_data.choose(loss)
+                train_data.update(loss[chosen])
+            if train_data.method.refreshes:
+                left_out = torch.from_numpy(train_data.left_out)
+                if len(left_out):
+                    train_data.note(torch.sin(left_out * 7.0 + epoch).abs(), left_out)
+        train_data.set_epoch(6)
+        kept = [[e.kept, e.seen] for e in train_data.stats.epochs]
+        found[name] = {"plans": plans, "scores": train_data.scores.tolist(), "kept": kept}
+    note(folder, found)
 
 
 # -- ranks that disagree -------------------------------------------------------------------------------------------

@@ -32,6 +32,25 @@ def test_a_rank_made_differently_fails_on_every_rank_and_is_named(tmp_path: Path
         assert "strata" in messages["strata"]
 
 
+def test_every_method_has_the_same_plans_on_any_number_of_ranks(tmp_path: Path) -> None:
+    """The score of a batch depends on who shares it, so that the plans of bls are the same on all ranks only."""
+    by_world = {}
+    for world in (1, 2, 3):
+        folder = tmp_path / str(world)
+        folder.mkdir()
+        assert forked(world, scenarios.every_method, folder) == [0] * world
+        ranks = notes(folder, world)
+        assert all(rank == ranks[0] for rank in ranks)
+        by_world[world] = ranks[0]
+    for name, alone in by_world[1].items():
+        assert any(len(indices) < 31 for indices, _ in alone["plans"]) == (name not in ("full", "selective-backprop"))
+        if name == "bls":
+            continue
+        for world in (2, 3):
+            assert by_world[world][name]["plans"] == alone["plans"], (name, world)
+            assert by_world[world][name]["scores"] == alone["scores"], (name, world)
+
+
 def test_different_plans_are_found_by_their_digests(tmp_path: Path) -> None:
     assert forked(2, scenarios.different_plans, tmp_path) == [0, 0]
 

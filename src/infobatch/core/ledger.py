@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,41 @@ _CHUNK = 1 << 12  # indices turned into Python ints at a time: few enough for th
 _BATCHES = 64  # how many have their scores booked together
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Part of a batch: the positions that were chosen by the losses of all."""
+
+    positions: torch.Tensor
+    loss: torch.Tensor  # of the whole batch, as it was looked at
+    index: torch.Tensor | None  # the whole batch's samples, where they are named
+
+    def spread(self, loss: torch.Tensor) -> torch.Tensor:
+        """Losses of the chosen samples as a whole batch's: 0 for the others, and the same mean."""
+        scale = len(self.loss) / len(self.positions)
+        return torch.zeros_like(self.loss, dtype=loss.dtype).index_copy(0, self.positions, loss * scale)
+
+    def renewed(self, score: torch.Tensor) -> torch.Tensor:
+        """The whole batch's scores, of which those of the chosen samples are newer."""
+        return self.loss.to(score.dtype).index_copy(0, self.positions, score.detach())
+
+
 class EpochLedger:
     """One pass over one rank's slice: which sample each loss belongs to, and what it weighs."""
 
     def __init__(
-        self, plan: EpochPlan, part: Slice, table: ScoreTable, by_index: bool = False, batches_before: int = 0
+        self,
+        plan: EpochPlan,
+        part: Slice,
+        table: ScoreTable,
+        by_index: bool = False,
+        batches_before: int = 0,
+        passed_over_before: int = 0,
     ) -> None:
         self.plan = plan
         self.batches_before = batches_before  # of this epoch, before it was resumed
+        self.passed_over_before = passed_over_before  # as well
+        self._passed_over = 0  # samples of this rank's batches that were looked at but not chosen
+        self.choice: Choice | None = None  # of the batch in the user's hands
         self.part = part
         self.table = table
         self.watch = Watch(len(part))
@@ -93,6 +121,11 @@ class EpochLedger:
         return self.consumed + (int(self._compiled_seen) if self._compiled else 0)
 
     @property
+    def passed_over(self) -> int:
+        """Samples that were in batches but not chosen from them: of all ranks, as if they were alike."""
+        return self.passed_over_before + self._passed_over * self.part.world
+
+    @property
     def done(self) -> tuple[int, int]:
         """(samples, batches) accounted for, without a sync: by the loader's count where update() is compiled."""
         if self._compiled and self.watch.knows_loader:
@@ -100,6 +133,23 @@ class EpochLedger:
         return self.seen, self.batches_before + self.watch.updates
 
     # -- the training step ---------------------------------------------------------------------------------------
+
+    def batch_size(self) -> int:
+        """The number of samples of the batch that is in the user's hands, by the loader's count."""
+        if self.watch.knows_loader:
+            return self.watch.samples - self.consumed
+        return self._handed_out() - self.consumed
+
+    def choose(self, choice: Choice) -> None:
+        """The next update is for part of its batch."""
+        self.choice = choice
+
+    def chosen(self, loss: torch.Tensor, score: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Choice]:
+        """The losses of a chosen part as those of the whole batch, with its mean; and the whole batch's scores."""
+        choice, self.choice = self.choice, None
+        assert choice is not None
+        self._passed_over += len(choice.loss) - len(choice.positions)
+        return choice.spread(loss), choice.renewed(score), choice
 
     def update(self, loss: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
         """The weighted mean of the next batch in the plan's order."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .weights import Weights
+
+Memory = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,13 @@ class Epoch:
     pruning: range  # the epochs that may be pruned
     num_epochs: int
     pruned_before: int  # samples left out in all epochs before this one
+    before: Weights | None = None  # the weights of the epoch before
+    memory: Memory = field(default_factory=dict)  # what the method remembers of every sample
+
+    @property
+    def progress(self) -> float:
+        """The share of training that lies before this epoch."""
+        return self.index / self.num_epochs
 
 
 class Method(ABC):
@@ -40,6 +51,8 @@ class Method(ABC):
     """
 
     info: ClassVar[MethodInfo]
+    scores_batches: ClassVar[bool] = False  # the mean of a batch's losses is the score of each of its samples
+    refreshes: ClassVar[bool] = False  # wants the scores of samples that were left out renewed, by InfoBatch.note
 
     @property
     def many_weights(self) -> bool:
@@ -60,3 +73,32 @@ class Method(ABC):
 
     def check(self, size: int, pruning: range, num_epochs: int) -> None:  # noqa: B027 (a hook, not a duty)
         """Raise ValueError if the options cannot be met on this many samples and epochs."""
+
+    # -- for methods that need more than each sample's last score --------------------------------------------------
+
+    def memory(self) -> dict[str, int]:
+        """What it remembers of every sample: names, and how many numbers each. NaN until it is written."""
+        return {}
+
+    def observe(self, scores: NDArray[np.float32], trained: NDArray[np.integer], memory: Memory) -> None:  # noqa: B027
+        """An epoch is over in which the samples ``trained`` were: write into the memory's arrays."""
+
+
+class BatchMethod(Method):
+    """A method that chooses within each batch, by losses that were computed for it beforehand."""
+
+    @abstractmethod
+    def choose(self, loss: torch.Tensor, progress: float, step: int, generator: torch.Generator) -> torch.Tensor:
+        """The positions in the batch to train on, at step ``step`` of an epoch before which ``progress`` was done."""
+
+    def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
+        """Every batch is looked at."""
+        return Weights.ones(len(scores))
+
+
+def blank_memory(method: Method, size: int) -> dict[str, NDArray[np.float32]]:
+    """The memory of a method that has seen nothing yet: one array a name, a row for each of its numbers."""
+    return {
+        name: np.full(size if width == 1 else (width, size), np.nan, np.float32)
+        for name, width in method.memory().items()
+    }

@@ -14,10 +14,16 @@ from .shuffle import Order
 from .stats import EpochStats
 from .weights import MAX_LEVELS, Weights
 
-VERSION = 1
+VERSION = 2
+
+
+def _with_memory(state: dict[str, Any]) -> dict[str, Any]:
+    """States of version 1 were of methods that remember nothing and do not choose within a batch."""
+    return {**state, "passed over": 0, "memory": {}}
+
 
 # version -> the step that turns a state of that version into one of the next
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_memory}
 
 
 def migrated(state: dict[str, Any]) -> dict[str, Any]:

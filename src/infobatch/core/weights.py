@@ -56,6 +56,13 @@ class Weights:
         """Sample i weighs ``values[i]``."""
         return cls(len(values), values=values)
 
+    @classmethod
+    def only(cls, chosen: NDArray[np.bool_], weight: float = 1.0) -> Weights:
+        """The chosen samples, with the same weight each."""
+        if weight == 1.0 and chosen.all():
+            return cls.ones(len(chosen))
+        return cls.coded(chosen.view(np.uint8), np.array([0.0, weight]))
+
     @property
     def uniform(self) -> bool:
         """Whether every sample is in, with weight 1."""

@@ -35,14 +35,18 @@ def agree(identity: dict[str, Any]) -> None:
         )
 
 
-def share_scores(plan: EpochPlan, ledger: EpochLedger, rejected: int) -> int:
+def share_scores(plan: EpochPlan, ledger: EpochLedger, rejected: int, noted: NDArray[np.int64]) -> int:
     """Give every rank the scores that all ranks have booked; returns the rejected losses of all ranks.
 
     One collective: each rank sends the scores of its slice as fp32 bits, with a digest of the plan; which samples they
     belong to is known from the plan, as integers. Scores of samples not trained on yet are the old ones everywhere.
+    ``noted`` are samples outside the plan whose scores may have been renewed too, by the rank that :func:`share_of`
+    gives them to.
     """
     part, table = ledger.part, ledger.table
-    own = torch.from_numpy(part[:].astype(np.int64))
+    extra = share_of(noted, part.rank, part.world)
+    filled = np.pad(extra, (0, -(-len(noted) // part.world) - len(extra)), mode="edge") if len(noted) else extra
+    own = torch.from_numpy(np.concatenate([part[:].astype(np.int64), filled]))
     message = torch.empty(_HEADER + len(own), dtype=torch.int32, device="cpu")
     message[0] = rejected
     message[1] = _digest(plan.indices)
@@ -57,9 +61,15 @@ def share_scores(plan: EpochPlan, ledger: EpochLedger, rejected: int) -> int:
     if plan.repeats:
         rest = rest[: ledger.seen * part.world]  # an occurrence still to come must not bring the old score back
     values = received[:, _HEADER:].contiguous().view(torch.float32)
-    in_order = values.t().reshape(-1)[: len(rest)]  # rank r holds entries r, r + world, …; padding is last
-    table.values.index_copy_(0, rest.to(table.values.device), in_order.to(table.values.device))
+    for samples, sent in ((rest, values[:, : len(part)]), (torch.from_numpy(noted), values[:, len(part) :])):
+        in_order = sent.t().reshape(-1)[: len(samples)]  # rank r holds entries r, r + world, …; padding is last
+        table.values.index_copy_(0, samples.to(table.values.device), in_order.to(table.values.device))
     return int(received[:, 0].sum())
+
+
+def share_of(samples: NDArray[np.int64], rank: int, world: int) -> NDArray[np.int64]:
+    """Every ``world``-th of these samples: what rank ``rank`` looks after."""
+    return samples[rank::world]
 
 
 def wait_for_all(what: str) -> None:

@@ -1,8 +1,9 @@
 """Every dynamic pruning method by name.
 
 >>> from infobatch import methods
->>> methods.list()
-['full', 'infobatch', 'infobatch-quantile', 'random']
+>>> methods.list()  # doctest: +NORMALIZE_WHITESPACE
+['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'infobatch', 'infobatch-quantile', 'kakurenbo', 'random', 'rs2',
+ 'selective-backprop', 'seta', 'ucb']
 >>> methods.create("infobatch", ratio=0.3).ratio
 0.3
 """
@@ -14,14 +15,34 @@ import difflib
 import inspect
 from typing import Any, TypeVar
 
-from ..core.method import Epoch, Method, MethodInfo
+from ..core.method import BatchMethod, Epoch, Memory, Method, MethodInfo
 from ..core.weights import Weights
+from .bls import BatchLossScore
+from .dyn_unc import DynamicUncertainty
+from .epsilon_greedy import EpsilonGreedy
 from .full import Full
 from .infobatch import MeanRule
+from .kakurenbo import Kakurenbo
 from .quantile import QuantileRule
 from .random import RandomSubset
+from .rs2 import RepeatedSampling
+from .selective_backprop import SelectiveBackprop
+from .seta import SlidingWindow
+from .ucb import UpperConfidenceBound
 
-__all__ = ["Epoch", "Method", "MethodInfo", "Weights", "create", "info", "list", "options_of", "register"]
+__all__ = [
+    "BatchMethod",
+    "Epoch",
+    "Memory",
+    "Method",
+    "MethodInfo",
+    "Weights",
+    "create",
+    "info",
+    "list",
+    "options_of",
+    "register",
+]
 
 _REGISTRY: dict[str, type[Method]] = {}
 _M = TypeVar("_M", bound=type[Method])
@@ -83,5 +104,18 @@ def _nearest(word: str, known: builtins.list[str]) -> str:
     return f"{hint} Known: {', '.join(known)}"
 
 
-for _method in (Full, MeanRule, QuantileRule, RandomSubset):
+for _method in (
+    Full,
+    MeanRule,
+    QuantileRule,
+    RandomSubset,
+    EpsilonGreedy,
+    UpperConfidenceBound,
+    DynamicUncertainty,
+    RepeatedSampling,
+    Kakurenbo,
+    SlidingWindow,
+    SelectiveBackprop,
+    BatchLossScore,
+):
     register(_method)

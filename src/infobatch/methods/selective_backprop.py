@@ -1,0 +1,52 @@
+"""Selective backprop: look at a batch's losses first, and train on the hard part of it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from ..core.method import BatchMethod, MethodInfo
+from .ranked import checked_part
+
+
+class SelectiveBackprop(BatchMethod):
+    """Of each batch, ``keep`` of the samples are drawn, with a probability ∝ (rank of the loss)^(1/keep - 1).
+
+    Active from ``start`` to ``end`` of training, where after ``interrupt`` chosen batches one is trained on whole.
+    """
+
+    info: ClassVar = MethodInfo(
+        name="selective-backprop",
+        summary="within each batch, trains on the samples of high loss, drawn by rank",
+        reference="Jiang et al., Accelerating deep learning by focusing on the biggest losers, 2019; MosaicML Composer",
+        unbiased=False,
+        anneals=False,
+    )
+
+    def __init__(self, keep: float = 0.5, *, start: float = 0.5, end: float = 0.9, interrupt: int = 2) -> None:
+        self.keep = checked_part("keep", keep, "the share of a batch that is trained on")
+        self.start = float(start)
+        self.end = checked_part("end", end, "the share of training after which batches are whole again")
+        if not 0 <= start < end:
+            raise ValueError(f"start must lie in [0, end), end being {end}, got {start!r}")
+        if isinstance(interrupt, bool) or not isinstance(interrupt, int) or interrupt < 0:
+            raise ValueError(f"interrupt must be a whole number, 0 for no whole batches in between, got {interrupt!r}")
+        self.interrupt = interrupt
+
+    def choose(self, loss: torch.Tensor, progress: float, step: int, generator: torch.Generator) -> torch.Tensor:
+        size = len(loss)
+        whole = self.interrupt > 0 and step % (self.interrupt + 1) == self.interrupt
+        if whole or not self.start <= progress < self.end:
+            return torch.arange(size, device=loss.device)
+        rank = torch.argsort(torch.argsort(torch.nan_to_num(loss.float(), nan=float("inf")), stable=True))
+        chance = ((rank + 1) / size) ** (1 / self.keep - 1)
+        return torch.multinomial(chance, max(1, int(self.keep * size)), generator=generator)
+
+    def expected_saving(self, pruning: range, num_epochs: int) -> float:
+        active = sum(self.start <= epoch / num_epochs < self.end for epoch in pruning)
+        chosen = self.interrupt / (self.interrupt + 1) if self.interrupt else 1.0
+        return (1 - self.keep) * chosen * active / num_epochs
+
+    def options(self) -> dict[str, object]:
+        return {"keep": self.keep, "start": self.start, "end": self.end, "interrupt": self.interrupt}

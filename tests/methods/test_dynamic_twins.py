@@ -1,0 +1,315 @@
+"""The methods that remember, each against a slow twin: one sample at a time, as its paper writes it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
+
+from infobatch import InfoBatch, methods
+from infobatch.core.plan import generator
+from infobatch.methods.seta import group_bounds
+
+SIZE, EPOCHS = 24, 14
+
+
+def loss_of(sample: int, epoch: int) -> float:
+    """Different for every sample and epoch, so that no two ever tie."""
+    return float(np.float32(abs(math.sin(sample * 12.9898 + epoch * 78.233)) * 2 + sample * 1e-4))
+
+
+def history(name, **options):
+    """(epoch, the samples trained on, their weights) of a whole training."""
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS, method=name, **options)
+    loader = DataLoader(train_data, batch_size=5, sampler=train_data.sampler)
+    found = []
+    for epoch in range(EPOCHS):
+        train_data.set_epoch(epoch)
+        plan = train_data.plan
+        found.append((epoch, set(plan.indices.tolist()), dict(zip(plan.indices.tolist(), plan.weights, strict=True))))
+        for (samples,) in loader:
+            train_data.update(torch.tensor([loss_of(i, epoch) for i in samples.tolist()]))
+    return found
+
+
+def top(value, count):
+    return set(sorted(range(SIZE), key=lambda i: value[i], reverse=True)[:count])
+
+
+@pytest.mark.parametrize("period", [1, 3])
+def test_ucb(period):
+    alpha, c, ratio = 0.8, 1.0, 0.4
+    count = SIZE - math.floor(ratio * SIZE)
+    mean, variance, kept = {}, {}, None
+    for epoch, trained, _ in history("ucb", ratio=ratio, c=c, alpha=alpha, period=period):
+        if epoch:
+            if (epoch - 1) % period == 0:
+                kept = top({i: mean[i] + c * variance[i] for i in range(SIZE)}, count)
+            assert trained == kept, epoch
+        for i in trained:
+            loss = loss_of(i, epoch)
+            if i not in mean:
+                mean[i], variance[i] = loss, 0.0
+            else:
+                variance[i] = (1 - alpha) * variance[i] + alpha * (loss - mean[i]) ** 2
+                mean[i] = (1 - alpha) * mean[i] + alpha * loss
+
+
+@pytest.mark.parametrize("rescale", [False, True])
+def test_epsilon_greedy(rescale):
+    alpha, epsilon, period, ratio = 0.8, 0.25, 4, 0.5
+    count = SIZE - math.floor(ratio * SIZE)
+    drawn = math.floor(epsilon * count)
+    mean, kept, explored = {}, None, set()
+    options = {"ratio": ratio, "epsilon": epsilon, "alpha": alpha, "period": period, "rescale": rescale}
+    for epoch, trained, weight in history("epsilon-greedy", **options):
+        if epoch:
+            if (epoch - 1) % period == 0:
+                best = top(mean, count - drawn)
+                assert best < trained
+                assert len(trained) == count
+                kept = trained
+                explored |= kept - best
+                share = (SIZE - count + drawn) / drawn if rescale else 1
+                assert {weight[i] for i in kept - best} == {share}
+                assert {weight[i] for i in best} == {1.0}
+            assert trained == kept, epoch
+        for i in trained:
+            mean[i] = (1 - alpha) * mean[i] + alpha * loss_of(i, epoch) if i in mean else loss_of(i, epoch)
+    assert len(explored) > drawn
+
+
+def test_epsilon_greedy_is_unbiased_when_rescaled():
+    method = methods.create("epsilon-greedy", epsilon=0.5, rescale=True)
+    rank = np.arange(6.0)
+    total = sum(method.keep(rank, 4, generator(seed, 1)).of(np.arange(6)) for seed in range(4000)) / 4000
+    assert total == pytest.approx(1, abs=0.1)
+
+
+def test_dyn_unc():
+    window, ratio = 3, 0.25
+    count = SIZE - math.floor(ratio * SIZE)
+    probability = {i: [] for i in range(SIZE)}
+    for epoch, trained, _ in history("dyn-unc", ratio=ratio, window=window):
+        uncertainty = {}
+        for i, values in probability.items():
+            ends = range(window, len(values) + 1)
+            windows = [statistics.stdev(values[end - window : end]) for end in ends]
+            if not windows and len(values) >= 2:
+                windows = [statistics.stdev(values)]
+            uncertainty[i] = statistics.mean(windows) if windows else math.inf
+        assert len(trained) == (count if epoch else SIZE)
+        if epoch:
+            lost = set(range(SIZE)) - trained
+            assert max(uncertainty[i] for i in lost) <= min(uncertainty[i] for i in trained), epoch
+        for i in trained:
+            probability[i].append(math.exp(-loss_of(i, epoch)))
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.3, 0.9])
+def test_rs2_takes_no_sample_again_before_all_others_came(ratio):
+    uses = dict.fromkeys(range(SIZE), 0)
+    for epoch, trained, weight in history("rs2", ratio=ratio, rescale=True):
+        count = SIZE - math.floor(ratio * SIZE) if epoch else SIZE
+        assert len(trained) == count
+        assert set(weight.values()) == {SIZE / count}
+        least = min(uses.values())
+        rest = {i for i in uses if uses[i] == least}
+        assert rest <= trained or trained <= rest
+        for i in trained:
+            uses[i] += 1
+        assert max(uses.values()) - min(uses.values()) <= 1
+
+
+def test_kakurenbo():
+    fraction, confidence = 0.5, 0.6
+    steps = ((0.0, 1.0), (0.3, 0.8), (0.6, 0.6), (0.8, 0.4))
+    last = {}
+    hidden_counts = []
+    for epoch, trained, weight in history("kakurenbo", fraction=fraction, confidence=confidence):
+        share = fraction * [factor for start, factor in steps if epoch / EPOCHS >= start][-1]
+        hidden = set()
+        if epoch:
+            candidates = sorted(range(SIZE), key=lambda i: last[i])[: math.floor(round(share * SIZE, 9))]
+            hidden = {i for i in candidates if math.exp(-last[i]) >= confidence}
+        assert trained == set(range(SIZE)) - hidden, epoch
+        assert set(weight.values()) == {SIZE / len(trained)}
+        hidden_counts.append(len(hidden))
+        last |= {i: loss_of(i, epoch) for i in trained}
+    assert max(hidden_counts) > 0
+
+
+def test_kakurenbo_sees_hidden_samples_again_when_they_are_noted():
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS, method="kakurenbo", fraction=0.5)
+    loader = DataLoader(train_data, batch_size=5, sampler=train_data.sampler)
+    for (samples,) in loader:
+        train_data.update(samples / 100)
+    train_data.set_epoch(1)
+    assert train_data.left_out.tolist() == list(range(12))
+    for (samples,) in loader:
+        train_data.update(samples / 100)
+    train_data.note(torch.full((12,), 3.0), torch.from_numpy(train_data.left_out))
+    train_data.set_epoch(2)
+    assert train_data.left_out.tolist() == list(range(12, 24))
+
+
+def test_only_methods_that_use_it_take_notes():
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS)
+    with pytest.raises(RuntimeError, match="'infobatch' does not use scores of samples that were left out"):
+        train_data.note(torch.zeros(1), torch.zeros(1, dtype=torch.int64))
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 9, width=32), min_size=1, max_size=40), st.integers(2, 6))
+def test_groups_are_those_of_lloyds_algorithm(values, groups):
+    values = np.array(values, np.float32)
+    ordered = sorted(values.tolist())
+    centres = sorted({ordered[int((g + 0.5) / groups * len(ordered))] for g in range(groups)})
+    for _ in range(300):
+        nearest = [min(range(len(centres)), key=lambda c: (abs(v - centres[c]), -c)) for v in ordered]
+        members = [[v for v, c in zip(ordered, nearest, strict=True) if c == k] for k in range(len(centres))]
+        moved = [sum(m) / len(m) for m in members if m]
+        if np.allclose(moved, centres[: len(moved)], rtol=1e-12) and len(moved) == len(centres):
+            break
+        centres = moved
+    middles = [(a + b) / 2 for a, b in itertools.pairwise(centres)]
+    assert group_bounds(values, groups) == pytest.approx(middles, rel=1e-6, abs=1e-9)
+
+
+def test_seta():
+    random, groups, window, until = 0.25, 4, 0.5, 0.8
+    last = {}
+    for epoch, trained, weight in history("seta", random=random, groups=groups, window=window, until=until):
+        assert set(weight.values()) == {1.0}
+        if epoch == 0:
+            assert len(trained) == SIZE
+        elif epoch / EPOCHS >= until:
+            assert len(trained) == SIZE - math.floor(random * SIZE)
+        else:
+            drawn = set(range(SIZE))
+            lost = generator(0, epoch).choice(np.arange(SIZE), math.floor(random * SIZE), replace=False, shuffle=False)
+            drawn -= set(lost.tolist())
+            bounds = group_bounds(np.array([last[i] for i in drawn], np.float32), groups)
+            first = epoch % (groups - round(groups * window) + 1)
+            inside = {i for i in drawn if first <= sum(last[i] >= b for b in bounds) < first + round(groups * window)}
+            assert trained == inside, epoch
+        last |= {i: loss_of(i, epoch) for i in trained}
+
+
+@pytest.mark.parametrize(
+    ("progress", "step", "whole"), [(0.5, 0, False), (0.5, 2, True), (0.4, 0, True), (0.9, 1, True)]
+)
+def test_selective_backprop_chooses_when_and_how_many(progress, step, whole):
+    method = methods.create("selective-backprop", keep=0.3)
+    chosen = method.choose(torch.rand(40), progress, step, torch.Generator().manual_seed(0))
+    assert len(chosen) == len(set(chosen.tolist())) == (40 if whole else 12)
+
+
+def test_selective_backprop_draws_in_proportion_to_the_power_of_the_rank():
+    """The first draw of a batch without replacement: p ∝ percentile^(1/keep - 1)."""
+    method = methods.create("selective-backprop", keep=0.25)
+    loss = torch.tensor([0.3, 0.1, 0.9, 0.5])
+    power = torch.tensor([2, 1, 4, 3]).double() ** 3
+    generators = (torch.Generator().manual_seed(seed) for seed in range(6000))
+    first = torch.cat([method.choose(loss, 0.5, 0, chance) for chance in generators])
+    assert first.bincount(minlength=4).double() / 6000 == pytest.approx((power / power.sum()).numpy(), abs=0.02)
+
+
+def test_a_chosen_part_has_its_own_mean_and_gradient():
+    train_data = InfoBatch(
+        TensorDataset(torch.arange(8.0)), 4, method="selective-backprop", keep=0.5, start=0.0, end=1.0, interrupt=0
+    )
+    loader = DataLoader(train_data, batch_size=8, sampler=train_data.sampler)
+    for (x,) in loader:
+        train_data.update(x[train_data.choose(x)])
+    train_data.set_epoch(1)
+    [(x,)] = list(loader)
+    loss = x.clone().requires_grad_()
+    chosen = train_data.choose(loss)
+    part = loss[chosen] * 3
+    mean = train_data.update(part)
+    mean.backward()
+    assert mean.item() == pytest.approx(part.mean().item())
+    expected = torch.zeros(8).index_fill(0, chosen, 3 / len(chosen))
+    assert torch.allclose(loss.grad, expected)
+    scores = torch.from_numpy(train_data.scores.copy())[x.long()]
+    assert torch.equal(scores, x.index_copy(0, chosen, x[chosen] * 3))
+    assert train_data.stats.epochs[1].kept == train_data.stats.epochs[1].seen == 4
+    assert train_data.stats.saving == 4 / 32
+
+
+def test_choosing_must_not_be_forgotten_or_mixed_up():
+    train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4, method="selective-backprop", start=0.0)
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+    train_data.set_epoch(0)
+    for (x,) in loader:
+        train_data.update(x)  # the first epoch is full: there is nothing to choose
+    train_data.set_epoch(1)
+    x, *_ = next(iter(loader))
+    with pytest.raises(RuntimeError, match=r"came without choose\(\)"):
+        train_data.update(x)
+    chosen = train_data.choose(x)
+    assert len(chosen) == 2
+    with pytest.raises(ValueError, match="got 4, but choose\\(\\) gave 2 positions"):
+        train_data.update(x)
+
+
+def test_for_other_methods_the_whole_batch_is_chosen():
+    train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4)
+    assert train_data.choose(torch.rand(5)).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_bls_takes_the_mean_of_a_batch(named, workers):
+    """Against its equations, with means alone; 17 samples in batches of 4, so that the last one is short."""
+    alpha, size = 0.6, 17
+    train_data = InfoBatch(TensorDataset(torch.arange(size)), 6, method="bls", alpha=alpha)
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler, num_workers=workers)
+    score = {}
+    for epoch in range(6):
+        train_data.set_epoch(epoch)
+        weight = dict(zip(train_data.plan.indices.tolist(), train_data.plan.weights, strict=True))
+        if epoch in range(1, 6) and len(weight) < size:
+            mean = statistics.mean(score.values())
+            assert {i for i in weight if weight[i] != 1} <= {i for i in score if score[i] < mean}
+            assert set(range(size)) - set(weight) <= {i for i in score if score[i] < mean}
+        for (samples,) in loader:
+            parameter = torch.tensor([loss_of(i, epoch) for i in samples.tolist()]).mean().requires_grad_()
+            returned = train_data.update(parameter, samples if named else None)
+            factor = statistics.mean(weight[i] for i in samples.tolist())
+            assert returned.item() == pytest.approx(factor * parameter.item(), rel=1e-6)
+            returned.backward()
+            assert parameter.grad.item() == pytest.approx(factor, rel=1e-6)
+            for i in samples.tolist():
+                loss = parameter.item()
+                score[i] = alpha * score[i] + (1 - alpha) * loss if i in score else loss
+    assert train_data.stats.saving > 0.05
+
+
+def test_bls_gives_single_losses_their_own_weights():
+    train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4, method="bls")
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+    for (x,) in loader:
+        mean = train_data.update(x)
+        assert mean.item() == x.mean().item()
+        assert set(train_data.scores[x.long().numpy()].tolist()) == {mean.item()}
+    train_data.set_epoch(1)
+    (x,) = next(iter(loader))
+    loss = x.clone().requires_grad_()
+    train_data.update(loss).backward()
+    plan = dict(zip(train_data.plan.indices.tolist(), train_data.plan.weights, strict=True))
+    assert (loss.grad * len(x)).tolist() == pytest.approx([plan[i] for i in x.long().tolist()])
+
+
+def test_other_methods_still_refuse_a_scalar():
+    train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4)
+    with pytest.raises(ValueError, match='reduction="none"'):
+        train_data.update(torch.tensor(1.0))
