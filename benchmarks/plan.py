@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, Dataset, RandomSampler
 
-from infobatch import InfoBatch
+from infobatch import InfoBatch, methods
 from infobatch.core.thresholds import exact_mean, quantiles
 
 from .timing import Comparison, compare
@@ -142,6 +143,21 @@ def whole_training(size: int, epochs: int) -> float:
         train_data.set_epoch(epoch)
         exhaust(iter(train_data.sampler))
     return time.perf_counter() - start
+
+
+def every_method(size: int, rounds: int) -> dict[str, float]:
+    """Nanoseconds a sample that each method takes at the end of an epoch: what it remembers, and the next plan."""
+    runs = {name: scored(size, name) for name in methods.list()}
+    everything = np.arange(size, dtype=np.int32)
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for epoch in range(1, rounds + 1):
+        for name, train_data in runs.items():
+            run = train_data._run
+            start = time.perf_counter()
+            train_data.method.observe(run.table.numpy(), everything, run.memory)
+            train_data.set_epoch(epoch)
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(found) / size * 1e9 for name, found in times.items()}
 
 
 def run(sizes: list[int], rounds: int) -> list[Comparison]:
