@@ -40,7 +40,7 @@ FACADE = CORE | {"methods", "scoring", "distributed", "schedule", "checks", "sam
 FACES: dict[str, set[str]] = {
     "core": CORE,
     "methods": CORE | {"methods"},
-    "scoring": {"torch", "scoring"},
+    "scoring": {"torch", "scipy", "scoring"},  # scipy for the matching of detectors, when it is asked for
     "static": {"numpy", "torch", "sklearn", "scipy", "rich", "static"},
     "distributed": CORE | {"distributed"},
     "schedule": CORE,
@@ -52,7 +52,10 @@ FACES: dict[str, set[str]] = {
     "__init__": FACADE | {"dataset"},
     "integrations": FACADE | {"dataset", "integrations"},  # and in each file its own framework: see FRAMEWORKS
     "report": {"numpy", "matplotlib", "rich", "PIL", "report"},
-    "lab": FACADE | {"dataset", "infobatch", "integrations", "lab", "report", "timm", "PIL", "datasets"},
+    "lab": FACADE
+    | {"dataset", "infobatch", "integrations", "lab", "report", "static"}
+    | {"datasets", "diffusers", "peft", "PIL", "scipy", "segmentation_models_pytorch", "timm", "tokenizers"}
+    | {"torchmetrics", "transformers"},
     "cli": {"infobatch", "methods", "static", "lab", "report", "typer", "rich"},
 }
 # The framework that each file of integrations/ is the only one to import.

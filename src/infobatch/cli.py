@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .report import Pair
 
 EXTRA = ("matplotlib", "rich", "typer")
+OPERATIONS = "11"  # the table that trains nothing
 # Epochs of a run whose times per sample differ by more than this factor make its time worth a warning.
 UNEVEN = 1.5
 
@@ -40,11 +41,13 @@ def build() -> "Typer":
     from .lab.comparison import Comparison, pictures, read
     from .lab.method import MethodSpec
     from .lab.recipe import check_choice
-    from .lab.tables import TABLES
+    from .lab.table_figures import draw as draw_figure
+    from .lab.table_operations import SIZES, measure
+    from .lab.tables import TABLES, describe
     from .report import export, page
     from .report.picture import FORMATS, draw
-    from .report.progress import shown
-    from .report.table import beside_the_paper, verdicts
+    from .report.progress import TimeLeft, shown
+    from .report.table import beside_the_paper, timings, verdicts
     from .report.table import comparison as side_by_side
 
     app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -140,10 +143,10 @@ def build() -> "Typer":
             raise typer.BadParameter(str(error)) from None
         return train_all(Comparison(chosen, specs, plan.seeds, out / Path(recipe).stem), data)
 
-    def train_all(comparison: Comparison, data: Path | None) -> Comparison:
+    def train_all(comparison: Comparison, data: Path | None, left: TimeLeft | None = None) -> Comparison:
         try:
             task = comparison.recipe.create_task(data)
-            with shown(Console()) as watch:
+            with shown(Console(), left or TimeLeft(comparison.epochs_ahead())) as watch:
                 comparison.run(task, watch)
         except (FileNotFoundError, TypeError, ValueError) as error:
             raise typer.BadParameter(str(error)) from None
@@ -211,30 +214,39 @@ def build() -> "Typer":
 
     @app.command()
     def table(
-        number: Annotated[str, typer.Argument(help="4, 5, 7, 12 or figure-3")],
+        number: Annotated[str, typer.Argument(help=", ".join([*TABLES, OPERATIONS]))],
+        methods: Annotated[
+            str | None, typer.Option(help="Train and show these of its methods only, by commas.", show_default="all")
+        ] = None,
         seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 3,
         preset: Preset = "small",
         settings: Settings = None,
         data: Folder = None,
         out: Out = Path("runs"),
+        train: Annotated[bool, typer.Option(help="Train what is missing, or show what there is.")] = True,
     ) -> None:
-        """Train what a table of the paper compares, and print the paper's figures beside the measured ones."""
+        """Train what a table or figure of the paper compares, and print its figures beside the measured ones."""
+        if number == OPERATIONS:
+            rows = [(found.operation, found.paper, found.measured) for found in measure()]
+            Console().print(timings("Table 11: operations on scores, the fastest of 5", list(SIZES), rows))
+            return
         try:
-            check_choice("table", number, TABLES)
-            chosen = TABLES[number]
+            check_choice("table", number, [*TABLES, OPERATIONS])
+            chosen = TABLES[number] if methods is None else TABLES[number].only(split_methods(methods))
             found = chosen.comparisons(range(seeds), preset, settings or [], out)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
-        for comparison in found:
-            train_all(comparison, data)
-        rows = []
-        for row in chosen.rows:
-            name = "-".join([row.recipe, *row.settings])
-            records = next(c for c in found if c.folder.name == name).records()
-            runs, full = ([r for r in records if r.method == m] for m in (row.method, "full"))
-            rows.append((row.label, row.paper, row.paper_saving, runs, full))
-        caption = f"Table {number}: {chosen.caption}\nmeasured: preset {preset}; paper: {chosen.paper_setup}"
-        Console().print(beside_the_paper(caption, rows))
+        if train:
+            left = TimeLeft(sum(comparison.epochs_ahead() for comparison in found))
+            for comparison in found:
+                train_all(comparison, data, left)
+        trained = "; ".join(dict.fromkeys(describe(comparison.recipe) for comparison in found)) or "nothing"
+        caption = f"Table {number}" if number[0].isdigit() else number.replace("-", " ").capitalize()
+        caption += f": {chosen.caption}\nmeasured: preset {preset}, {trained}; paper: {chosen.paper_setup}"
+        Console().print(beside_the_paper(caption, chosen.lines(found, preset, out), chosen.costs))
+        drawn = draw_figure(number, found, out)
+        for line in filter(None, [drawn.said, *(f"Written: {path}" for path in drawn.paths)]):
+            typer.echo(line)
         if seeds == 1:
             typer.echo("One seed is not a result: --seeds 3 or more gives differences with intervals.")
 

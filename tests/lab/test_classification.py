@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from timm.loss import SoftTargetCrossEntropy
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
@@ -12,6 +13,7 @@ import infobatch
 from infobatch.lab import fashion, folders
 from infobatch.lab.classification import Classification, ClassificationRecipe, InMemory, augmented
 from infobatch.lab.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, Split
+from infobatch.lab.mixing import erase, mix, smoothed
 
 RECIPE = ClassificationRecipe("fashion-mnist", "small-cnn", 2, batch_size=16, augment="none")
 
@@ -173,6 +175,66 @@ def test_layers_that_throw_dice_do_so_from_the_given_generator():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+# -- timm's options -------------------------------------------------------------------------------------------------
+
+
+def test_mixed_inputs_have_the_loss_of_their_mixed_targets_and_scores_that_are_traced_back():
+    mixed = task(mixup=0.4, cutmix=1.0, label_smoothing=0.1)
+    model, batch = mixed.model(0).eval(), mixed.train.__getitems__(list(range(16)))
+    for seed in range(4):
+        found = mixed.losses(model, batch, chance(seed))
+        inputs = mix(batch[0], smoothed(batch[1], 10, 0.1), 0.4, 1.0, chance(seed))
+        assert found.share == inputs.share
+        with torch.no_grad():
+            logits = model((inputs.images / 255 - 0.286) / 0.353)
+        torch.testing.assert_close(found.losses.mean(), SoftTargetCrossEntropy()(logits, inputs.target))
+        probability = logits.softmax(1)
+        for i, label in enumerate(batch[1].tolist()):
+            own = -(inputs.target[i] * probability[i].log()).sum()
+            torch.testing.assert_close(found.losses[i], own)
+            error = (inputs.target - probability).abs()[:, label]
+            torch.testing.assert_close(found.score[i], error[i] + error[15 - i])
+        assert not found.score.requires_grad
+
+
+def test_erasing_comes_after_normalising():
+    erased, plain = task(random_erase=1.0), task()
+    seen = []
+    model = erased.model(0).eval()
+    model.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    batch = erased.train.__getitems__(list(range(16)))
+    for by in (plain, erased):
+        by.losses(model, batch, chance())
+    changed = seen[0] != seen[1]
+    assert torch.equal(seen[1], erase(seen[0], 1.0, chance()))
+    assert changed.flatten(1).any(1).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"random_erase": 1.5}, "random_erase must be a probability, at most 1, got 1.5"),
+        ({"ema": 1.0}, "ema must be below 1, got 1.0"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be below 1, got 1.0"),
+        ({"mixup": -1.0}, "mixup must not be negative, got -1.0"),
+    ],
+)
+def test_options_out_of_range_are_told(settings, message):
+    with pytest.raises(ValueError, match=message):
+        replace(RECIPE, **settings)
+
+
+# -- for static methods ---------------------------------------------------------------------------------------------
+
+
+def test_plain_images_are_all_of_them_in_order_as_the_network_sees_them():
+    given = task(augment="crop-flip", samples=50)
+    images, labels = (torch.cat(parts) for parts in zip(*given.plain(), strict=True))
+    pixels = torch.from_numpy(DATA.train.images[:50, None])
+    torch.testing.assert_close(images, (pixels / 255 - 0.286) / 0.353, rtol=1e-4, atol=1e-5)
+    assert labels.tolist() == given.labels.tolist() == DATA.train.labels[:50].tolist()
+
+
 # -- read when needed -----------------------------------------------------------------------------------------------
 
 
@@ -253,3 +315,12 @@ def test_lazily_read_test_images_are_all_judged_and_training_pictures_shown(phot
 def test_pictures_without_a_worker_to_read_them_are_refused(photographs):
     with pytest.raises(ValueError, match=r"workers must be at least 1, got 0 \(--set workers=4\)"):
         Classification(replace(LAZY, workers=0), photographs)
+
+
+def test_plain_pictures_are_cut_in_the_middle(photographs):
+    trained = Classification(LAZY, photographs)
+    images, labels = (torch.cat(parts) for parts in zip(*trained.plain(), strict=True))
+    assert labels.tolist() == photographs.train.labels.tolist()
+    middle, _ = folders.Decoded(photographs.train).__getitems__([23])
+    mean, std = (torch.tensor(value).view(3, 1, 1) for value in (IMAGENET_MEAN, IMAGENET_STD))
+    torch.testing.assert_close(images[23], (middle[0] / 255 - mean) / std, rtol=1e-4, atol=1e-5)

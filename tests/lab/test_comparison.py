@@ -117,6 +117,18 @@ def test_runs_of_another_recipe_are_not_mixed_in(tmp_path):
         comparison(tmp_path, ["full"], [0], replace(RECIPE, epochs=1, lr=0.2)).run(task())
 
 
+def test_a_folder_from_before_a_key_existed_is_gone_on_with(tmp_path):
+    mine = comparison(tmp_path, ["full"], [0], replace(RECIPE, epochs=1))
+    mine.run(task())
+    path = tmp_path / "recipe.json"
+    old = json.loads(path.read_text())
+    del old["cutmix"]
+    path.write_text(json.dumps(old))
+    assert len(mine.run(task())) == 1
+    with pytest.raises(ValueError, match=r"\(cutmix: 0.0 there, 1.0 here\)"):
+        comparison(tmp_path, ["full"], [0], replace(RECIPE, epochs=1, cutmix=1.0)).run(task())
+
+
 def test_a_shortened_schedule_needs_a_method_to_follow(tmp_path):
     with pytest.raises(ValueError, match="full-shortened needs a pruning method beside it"):
         comparison(tmp_path, ["full-shortened"], [0]).run(task())
@@ -127,3 +139,35 @@ def test_reading_records_back(tmp_path):
     assert [r.method for r in read([tmp_path])] == ["full"]
     with pytest.raises(FileNotFoundError, match="holds no finished run"):
         list(read([tmp_path / "nothing"]))
+
+
+def test_a_cost_is_met_by_fewer_epochs(tmp_path):
+    full, half = comparison(tmp_path, ["full", "full:cost=0.5"], [0]).run(task())
+    assert (full.kept, half.kept) == ((400,) * 4, (400,) * 2)
+    assert (full.recipe["epochs"], half.recipe["epochs"]) == (4, 2)
+    assert half.saving == 0  # of its own schedule
+
+
+def test_epochs_ahead_are_those_of_runs_that_are_not_finished(tmp_path):
+    assert comparison(tmp_path, ["full"], [0]).epochs_ahead() == 4
+    comparison(tmp_path, ["full"], [0]).run(task())
+    assert comparison(tmp_path, ["full", "infobatch", "full:cost=0.5"], [0, 1]).epochs_ahead() == 4 + 3 * 4 - 2 + 4 - 2
+
+
+def test_more_methods_than_are_trained_at_once_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr("infobatch.lab.comparison.AT_ONCE", 2)
+    ticks = []
+    found = comparison(tmp_path, ["full", "infobatch", "random"], [0], replace(RECIPE, epochs=2)).run(
+        task(), ticks.append
+    )
+    ends = [tick.method for tick in ticks if tick.done == tick.kept]
+    assert set(ends[:4]) == {"full", "infobatch"}
+    assert ends[4:] == ["random", "random"]
+    assert len(found) == 3
+
+
+def test_scores_of_a_finished_run_are_kept(tmp_path):
+    mine = comparison(tmp_path, ["full"], [0], replace(RECIPE, epochs=1))
+    mine.run(task())
+    assert np.isfinite(mine.scores("full", 0)).all()
+    assert len(mine.scores("full", 0)) == 400

@@ -4,7 +4,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from infobatch.report import Pair, RunRecord
-from infobatch.report.table import comparison, verdicts
+from infobatch.report.table import Line, beside_the_paper, comparison, timings, verdicts
 
 METRIC = "test accuracy, %"
 FULL = RunRecord("full", 0, METRIC, True, 1000, (1000, 1000), (0.9, 0.5), (2.0, 2.0), (80.0, 90.0), 0.0)
@@ -52,3 +52,49 @@ def test_verdicts_over_the_seeds_that_methods_share():
     assert "InfoBatch 3 91.00 ± 1.10 +0.00 [-0.25, +0.25] 20.0 % 1.25 × 1.00 lossless within 0.5" in rows
     assert "Random 1 80.00 -10.00 20.0 % 1.25 × 1.00 one seed: no verdict" in rows
     assert any(row.startswith("Full data 3 91.00 ± 1.00 0.0 %") for row in rows)
+
+
+def rows_of(table, width=200):
+    file = io.StringIO()
+    Console(file=file, width=width).print(table)
+    return [" ".join(line.split()) for line in file.getvalue().splitlines() if line.strip()]
+
+
+def test_measured_figures_stand_beside_the_papers():
+    full = [replace(FULL, seed=s, values=(0.0, 90.0 + s), recipe={"epochs": 2}) for s in range(3)]
+    runs = [replace(PRUNED, seed=s, values=(0.0, 89.9 + 1.1 * s), recipe={"epochs": 2}) for s in range(3)]
+    lines = [
+        Line("full data", full, full, "95.6"),
+        Line("InfoBatch", runs, full, "95.5", "41.3"),
+        Line("one seed", runs[:1], full, "95.0", "30"),
+        Line("not yet", [], full, "90.0", "30"),
+        Line("Swin-T", [], [], "81.5", note="paper preset only"),
+    ]
+    found = rows_of(beside_the_paper("Table 6", lines))
+    assert found[0] == "Table 6"
+    assert "full data 95.6 91.00 ± 1.00 3 0.0" in found
+    assert "InfoBatch 95.5 91.00 ± 1.10 +0.00 [-0.25, +0.25] 3 41.3 20.0" in found
+    assert "one seed 95.0 89.90 1 30 20.0" in found
+    assert "not yet 90.0 - 0 30 -" in found
+    assert "Swin-T 81.5 paper preset only 0 -" in found
+
+
+def test_costs_are_the_librarys_and_the_preparations_as_a_share_of_the_training_time():
+    dynamic = replace(PRUNED, overhead=0.032, recipe={"epochs": 2})
+    static = replace(PRUNED, method="static-el2n", overhead=0.0, preparation=16.0, recipe={"epochs": 2})
+    lines = [
+        Line("InfoBatch", [dynamic], [], "76.5", "40", "10.5 h", "0.0028 h"),
+        Line("EL2N", [static, replace(static, seed=1, preparation=16.2)], [], "", "40", "10.5 h", "> 17.5 h"),
+        Line("none", [], []),
+    ]
+    found = rows_of(beside_the_paper("Table 2", lines, costs=True))
+    assert "InfoBatch 76.5 89.00 1 40 20.0 10.5 h 0.0028 h 3.2 0.032 1.0 %" in found
+    assert "EL2N 89.00 ± 0.00 2 40 20.0 10.5 h > 17.5 h 3.2 16 503.1 %" in found
+    assert "none - 0 - - - -" in found
+    assert "time, paper" not in " ".join(rows_of(beside_the_paper("Table 1", lines[2:], costs=True)))
+
+
+def test_timings_by_size():
+    found = rows_of(timings("Table 11", ["1M", "14M"], [("sort", ("123.4", "1630.1"), (25.14, 461.7))]))
+    assert "ms 1M, paper measured 14M, paper measured" in found
+    assert "sort 123.4 25.1 1630.1 461.7" in found

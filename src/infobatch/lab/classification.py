@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 from torch.utils.data import DataLoader, Dataset
 
-from . import datasets, models
+from ..scoring import classification as scoring
+from . import datasets, mixing, models
 from .datasets import Images, Split
 from .folders import Decoded, Lazy
+from .mixing import MixedLosses
 from .recipe import Recipe
 
 _PADDING = 4
@@ -28,7 +30,12 @@ AUGMENTATIONS = ("none", "flip", "crop-flip")
 
 @dataclass(frozen=True)
 class ClassificationRecipe(Recipe):
-    """A recipe for image classification."""
+    """A recipe for image classification.
+
+    ``mixup`` and ``cutmix`` are the α of these, 0 for none: inputs are then mixed in pairs, scored as in appendix A.3
+    of the paper and weighed as pairs. ``random_erase`` is its probability. ``ema`` is the decay of a running average of
+    the weights, by which the model is judged; 0 judges the weights themselves.
+    """
 
     task: ClassVar[str] = "classification"
     choices: ClassVar[dict[str, Iterable[str]]] = {
@@ -40,6 +47,18 @@ class ClassificationRecipe(Recipe):
 
     label_smoothing: float = 0.0
     augment: str = "crop-flip"
+    random_erase: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    ema: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.random_erase > 1:
+            raise ValueError(f"random_erase must be a probability, at most 1, got {self.random_erase}")
+        for name in ("label_smoothing", "ema"):
+            if getattr(self, name) >= 1:
+                raise ValueError(f"{name} must be below 1, got {getattr(self, name)}")
 
     def _is_choice(self, name: str) -> bool:
         return not (name == "dataset" and self.dataset.startswith(datasets.HUGGING_FACE))
@@ -103,25 +122,42 @@ class Classification:
         model = models.create(self.recipe.model, classes, channels, size, seed)
         return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
-    def losses(self, model: nn.Module, batch: tuple[Tensor, Tensor], generator: torch.Generator) -> Tensor:
-        """One loss per sample, of augmented images, in fp32."""
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The class of each training image."""
+        found: NDArray[np.int64] = self.train.labels.numpy()
+        return found
+
+    def losses(
+        self, model: nn.Module, batch: tuple[Tensor, Tensor], generator: torch.Generator
+    ) -> Tensor | MixedLosses:
+        """One loss per sample, of augmented images, in fp32; of mixed ones with the scores they are traced back to."""
+        recipe = self.recipe
         images, labels = (part.to(self.device, non_blocking=True) for part in batch)
         if isinstance(self.train, InMemory):
-            images = augmented(images, self.recipe.augment, generator)
-        if models.draws(self.recipe.model):
-            with _dice(generator, self.device):
-                logits = self._logits(model, images)
-        else:
-            logits = self._logits(model, images)
-        return cross_entropy(logits, labels, reduction="none", label_smoothing=self.recipe.label_smoothing)
+            images = augmented(images, recipe.augment, generator)
+        if not (recipe.mixup or recipe.cutmix):
+            logits = self._training_logits(model, images, generator)
+            return cross_entropy(logits, labels, reduction="none", label_smoothing=recipe.label_smoothing)
+        target = mixing.smoothed(labels, len(self.data.classes), recipe.label_smoothing)
+        images, target, share = mixing.mix(images, target, recipe.mixup, recipe.cutmix, generator)
+        logits = self._training_logits(model, images, generator)
+        score = scoring.mixed_score(logits.detach().softmax(1), target, labels)
+        return MixedLosses(scoring.cross_entropy(logits, target), score, share)
+
+    def plain(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The training images in their order, normalised and not augmented, with their labels."""
+        view = Decoded(self.train.source) if isinstance(self.train, Decoded) else self.train
+        for images, labels in self._batches(view):
+            yield self._normalised(images.to(self.device)), labels.to(self.device)
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> float:
         """The metric on the test images."""
         model.eval()
         right = torch.zeros((), dtype=torch.int64, device=self.device)
-        for images, labels in self._test_batches():
-            guesses = self._logits(model, images.to(self.device)).argmax(1)
+        for images, labels in self._batches(self.test):
+            guesses = self._logits(model, self._normalised(images.to(self.device))).argmax(1)
             right += (guesses == labels.to(self.device)).sum()
         return 100 * right.item() / len(self.test)
 
@@ -131,20 +167,31 @@ class Classification:
         images, labels = view.__getitems__(indices)
         return images.permute(0, 2, 3, 1).numpy(), [self.data.classes[label] for label in labels.tolist()]
 
+    def _training_logits(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
+        images = self._normalised(images)
+        if self.recipe.random_erase:
+            images = mixing.erase(images, self.recipe.random_erase, generator)
+        if not models.draws(self.recipe.model):
+            return self._logits(model, images)
+        with _dice(generator, self.device):
+            return self._logits(model, images)
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        return ((images - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+
     def _logits(self, model: nn.Module, images: Tensor) -> Tensor:
-        images = ((images - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
         reduced = _REDUCED.get(self.recipe.precision)
         with torch.autocast(self.device.type, reduced, enabled=reduced is not None):
             logits: Tensor = model(images)
         return logits.float()
 
-    def _test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        if isinstance(self.test, InMemory):
-            return zip(*(torch.split(part, _TEST_BATCH) for part in (self.test.images, self.test.labels)), strict=True)
+    def _batches(self, data: InMemory | Decoded) -> Iterator[tuple[Tensor, Tensor]]:
+        if isinstance(data, InMemory):
+            return zip(*(torch.split(part, _TEST_BATCH) for part in (data.images, data.labels)), strict=True)
         # Given a generator, the loader leaves torch's global random state alone.
         size, workers = self.recipe.batch_size, self.recipe.workers
         loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
-            self.test, size, num_workers=workers, collate_fn=self.collate, generator=torch.Generator()
+            data, size, num_workers=workers, collate_fn=self.collate, generator=torch.Generator()
         )
         return iter(loader)
 

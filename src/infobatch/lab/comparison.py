@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 
 from .. import __version__, checkpoint
 from ..report.records import RunRecord
+from .coreset import Chosen, Teachers
 from .method import MethodSpec
 from .recipe import Recipe
 from .training import Task, Training, Watch
 
 RECORD, STATE, RECIPE, PICTURES = "record.json", "state.pt", "recipe.json", "pictures.npz"
+SCORES, SELECTION, TEACHERS = "scores.npy", "selection.npz", "teachers"
+AT_ONCE = 12  # so many models are trained in turn; further methods wait for them
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,14 @@ class Comparison:
         """Train what is missing. The methods of a seed take turns, an epoch each, so that all meet the same machine."""
         self._claim_folder()
         for seed in self.seeds:
-            at_once = [m for m in self.methods if not m.shortened]
-            self._train([self._begin(task, self.recipe, m, seed) for m in at_once if not self._done(m, seed)], watch)
+            missing = [m for m in self.methods if not m.shortened and not self._done(m, seed)]
+            for first in range(0, len(missing), AT_ONCE):
+                group = missing[first : first + AT_ONCE]
+                chosen = [self._chosen(task, method, seed, watch) for method in group]
+                self._train([self._begin(task, *run, seed) for run in zip(group, chosen, strict=True)], watch)
             for method in self.methods:
                 if method.shortened and not self._done(method, seed):
-                    self._train([self._begin(task, self._shortened(seed), method, seed)], watch)
+                    self._train([self._begin(task, method, None, seed, self._shortened(seed))], watch)
         found = self.records()
         self._keep_pictures(task, found)
         return found
@@ -50,6 +56,11 @@ class Comparison:
         """Of the runs that are finished, in the order they were asked for."""
         paths = [self._place(method, seed) / RECORD for seed in self.seeds for method in self.methods]
         return [RunRecord.from_json(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+
+    def scores(self, method: str, seed: int) -> NDArray[np.float32]:
+        """The score table with which a finished run ended."""
+        found: NDArray[np.float32] = np.load(self._place(MethodSpec.parse(method), seed) / SCORES)
+        return found
 
     def _train(self, runs: list[Training], watch: Watch) -> None:
         for run in runs[:1]:
@@ -71,9 +82,34 @@ class Comparison:
             images, captions = task.pictures(indices)
             np.savez_compressed(self.folder / PICTURES, indices=indices, images=images, captions=captions)
 
-    def _begin(self, task: Task, recipe: Recipe, method: MethodSpec, seed: int) -> Training:
+    def epochs_ahead(self) -> int:
+        """How many epochs have yet to be trained, of all runs and their teachers, as far as can be told."""
+        runs = [(method, seed) for seed in self.seeds for method in self.methods if not self._done(method, seed)]
+        teachers = {place for run in runs for place in self._teachers.missing(*run)}
+        trained = sum(method.epochs(self.recipe.epochs) for method, _ in runs)
+        return trained + len(teachers) * self._teachers.epochs
+
+    @property
+    def _teachers(self) -> Teachers:
+        return Teachers(self.recipe, self.folder / TEACHERS)
+
+    def _chosen(self, task: Task, method: MethodSpec, seed: int, watch: Watch) -> Chosen | None:
+        """What a static method selects, once."""
+        if method.static is None:
+            return None
+        path = self._place(method, seed) / SELECTION
+        if not path.exists():
+            chosen = self._teachers.select(task, method, seed, watch)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            chosen.save(path)
+        return Chosen.load(path)
+
+    def _begin(
+        self, task: Task, method: MethodSpec, chosen: Chosen | None, seed: int, recipe: Recipe | None = None
+    ) -> Training:
         """The run from its start, or from where it was interrupted."""
-        run = Training(task, recipe, method, seed)
+        recipe = recipe or replace(self.recipe, epochs=method.epochs(self.recipe.epochs))
+        run = Training(task, recipe, method, seed, chosen)
         if (path := self._place(method, seed) / STATE).exists():
             run.load_state_dict(checkpoint.load(path))
         return run
@@ -85,13 +121,15 @@ class Comparison:
         if not run.finished:
             checkpoint.save(run.state_dict(), place / STATE)
             return
-        _write(place / RECORD, run.record(environment()).to_json() + "\n")
+        record = run.record(environment())
+        np.save(place / SCORES, np.asarray(record.scores, np.float32))
+        _write(place / RECORD, record.to_json() + "\n")
         (place / STATE).unlink(missing_ok=True)
 
     def _shortened(self, seed: int) -> Recipe:
         """The recipe with so many epochs that full data costs what the first pruning method of this seed did."""
         for method in self.methods:
-            if method.name != "full" and (path := self._place(method, seed) / RECORD).exists():
+            if method.name != "full" and method.cost is None and (path := self._place(method, seed) / RECORD).exists():
                 saving = RunRecord.from_json(path.read_text(encoding="utf-8")).saving
                 return replace(self.recipe, epochs=max(1, round(self.recipe.epochs * (1 - saving))))
         raise ValueError(
@@ -101,12 +139,16 @@ class Comparison:
     def _claim_folder(self) -> None:
         """Runs of different recipes must not share a folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path, mine = self.folder / RECIPE, json.dumps(self.recipe.as_data(), indent=1) + "\n"
+        path, new = self.folder / RECIPE, self.recipe.as_data()
         if not path.exists():
-            _write(path, mine)
-        elif (theirs := path.read_text(encoding="utf-8")) != mine:
-            old, new = json.loads(theirs), self.recipe.as_data()
-            different = [f"{key}: {old.get(key)!r} there, {new[key]!r} here" for key in new if old.get(key) != new[key]]
+            _write(path, json.dumps(new, indent=1) + "\n")
+            return
+        # A key that did not exist yet when the folder was made had the value that is its default now.
+        defaults = {field.name: field.default for field in fields(self.recipe) if field.default is not MISSING}
+        old = {**defaults, **json.loads(path.read_text(encoding="utf-8"))}
+        if old != new:
+            keys = [key for key in {**new, **old} if old.get(key) != new.get(key)]
+            different = [f"{key}: {old.get(key)!r} there, {new.get(key)!r} here" for key in keys]
             raise ValueError(
                 f"{self.folder} holds runs of another recipe ({'; '.join(different)}): name another folder with --out, "
                 "or give the settings of those runs to go on with them"

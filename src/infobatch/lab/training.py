@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Dataset
 
+from ..core.method import BatchMethod
 from ..dataset import InfoBatch
 from ..report.records import SCORE_EDGES, RunRecord, Tick
 from ..schedule import paced
 from . import optimisers
 from .method import MethodSpec
+from .mixing import MixedLosses, PairLosses
 from .recipe import Recipe
+
+if TYPE_CHECKING:
+    from .coreset import Chosen
 
 WARM_UP_STEPS = 10
 TICK_STEPS = 8
@@ -43,20 +49,34 @@ class Task(Protocol):
     def model(self, seed: int) -> nn.Module:
         """The model as it starts."""
 
-    def losses(self, model: nn.Module, batch: Any, generator: torch.Generator) -> Tensor | tuple[Tensor, Tensor]:
-        """One loss per sample; with a second tensor where the score is something else."""
+    def losses(
+        self, model: nn.Module, batch: Any, generator: torch.Generator
+    ) -> Tensor | tuple[Tensor, Tensor] | MixedLosses:
+        """One loss per sample; with a second tensor where the score is something else; more where inputs are mixed."""
 
     def evaluate(self, model: nn.Module) -> float:
         """The metric on held-out data."""
 
 
 class Training:
-    """One model on its way: the loop that a user of the library would write."""
+    """One model on its way: the loop that a user of the library would write.
 
-    def __init__(self, task: Task, recipe: Recipe, method: MethodSpec, seed: int) -> None:
-        self.task, self.recipe, self.method, self.seed = task, recipe, method, seed
-        options = {"delta": recipe.delta, "warmup": recipe.warmup, "momentum": recipe.score_momentum, **method.options}
-        self.train_data = InfoBatch(task.train, recipe.epochs, method=method.name, seed=seed, **options)
+    ``chosen`` are the samples of a static method, which are trained on in full.
+    """
+
+    def __init__(self, task: Task, recipe: Recipe, method: MethodSpec, seed: int, chosen: Chosen | None = None) -> None:
+        self.task, self.recipe, self.method, self.seed, self.chosen = task, recipe, method, seed, chosen
+        own: dict[str, Any] = {"delta": recipe.delta, "warmup": recipe.warmup, "momentum": recipe.score_momentum}
+        self.selected: NDArray[np.float64] | None = None  # weights of the chosen, where they are not all the same
+        if chosen is None:
+            self.train_data = InfoBatch(
+                task.train, recipe.epochs, method=method.name, seed=seed, **{**own, **method.options}
+            )
+        else:
+            subset, weights = chosen.selection.subset(task.train), chosen.selection.weights
+            self.selected = None if (weights == weights[0]).all() else weights / weights.mean()
+            self.train_data = InfoBatch(subset, recipe.epochs, method="full", seed=seed, **own)
+        self.total = len(task.train)  # type: ignore[arg-type]
         # Given a generator, neither the loader nor the augmentation touches torch's global random state.
         self.generator = torch.Generator().manual_seed(seed)
         self.loader = DataLoader(
@@ -68,11 +88,15 @@ class Training:
             generator=torch.Generator().manual_seed(seed),
         )
         self.model = task.model(seed)
+        self.average: AveragedModel | None = None
+        if decay := getattr(recipe, "ema", 0.0):  # a key of recipes that are judged by averaged weights
+            rule = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+            self.average = AveragedModel(self.model, multi_avg_fn=rule, use_buffers=True)
         self.optimizer = optimisers.optimizer(recipe, self.model)
         steps = -(-len(self.train_data) // recipe.batch_size)
         self.scheduler = paced(optimisers.schedule(recipe, self.optimizer, recipe.epochs * steps), self.train_data)
         self.scaler = torch.amp.GradScaler("cuda", enabled=recipe.precision == "fp16")
-        self.left_out = np.zeros(len(self.train_data), np.int32)  # how often each sample was
+        self.left_out = np.zeros(self.total, np.int32)  # how often each sample was
         self.history: dict[str, list[Any]] = {"kept": [], "losses": [], "times": [], "values": [], "histograms": []}
 
     @property
@@ -98,16 +122,18 @@ class Training:
         """One pass over the epoch's plan. The clock runs while the plan is made and worked off, not in ``watch``."""
         epoch, seconds, since = self.epoch, 0.0, time.perf_counter()
         self.train_data.set_epoch(epoch)
-        kept, done, weighted = (
-            len(self.train_data.sampler),
-            0,
-            torch.zeros((), device=next(self.model.parameters()).device),
-        )
-        before = sum(self.history["times"])
+        kept, done, trained = len(self.train_data.sampler), 0, 0
+        weighted = torch.zeros((), device=next(self.model.parameters()).device)
+        before, weigh = sum(self.history["times"]), PairLosses(self.train_data.plan)
         self.model.train()
         for step, batch in enumerate(self.loader):
+            batch, passed_over = self._part_to_train_on(batch)
             found = self.task.losses(self.model, batch, self.generator)
+            if isinstance(found, MixedLosses):
+                found = weigh(found, done)
             losses, score = found if isinstance(found, tuple) else (found, None)
+            if self.selected is not None:
+                losses, score = self._weighed(losses, done), losses.detach() if score is None else score
             loss = self.train_data.update(losses, score=score)
             self.optimizer.zero_grad()
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -117,7 +143,10 @@ class Training:
             self.scaler.step(self.optimizer)
             self.scaler.update()
             self.scheduler.step()
-            done += len(losses)
+            if self.average is not None:
+                self.average.update_parameters(self.model)
+            trained += len(losses)
+            done += len(losses) + passed_over
             weighted += loss.detach() * len(losses)
             if step % TICK_STEPS == 0 or done == kept:
                 # Σ weight · loss over the plan estimates Σ loss over all the data: dividing by their number makes
@@ -126,33 +155,66 @@ class Training:
                 seconds += time.perf_counter() - since
                 watch(self._tick(epoch, done, kept, mean, before + seconds))
                 since = time.perf_counter()
+        self._look_at_left_out()
         seconds += time.perf_counter() - since
-        self._note(done, weighted.item() / len(self.train_data), seconds)
+        self._note(trained, weighted.item() / len(self.train_data), seconds)
+
+    def _part_to_train_on(self, batch: Any) -> tuple[Any, int]:
+        """What a method that chooses within the batch leaves of it, and how many samples it passed over."""
+        if not isinstance(self.train_data.method, BatchMethod):
+            return batch, 0
+        losses = self._losses_alone(batch)
+        chosen = self.train_data.choose(losses)
+        return _taken(batch, chosen), len(losses) - len(chosen)
+
+    def _look_at_left_out(self) -> None:
+        """A forward pass over the samples that were left out, for methods that want to know what became of them."""
+        if self.train_data.method.refreshes and len(left_out := self.train_data.left_out):
+            for part in torch.split(torch.from_numpy(left_out), self.recipe.batch_size):
+                batch = self.task.collate(self.train_data.__getitems__(part.tolist()))
+                self.train_data.note(self._losses_alone(batch), part)
+
+    @torch.no_grad()
+    def _losses_alone(self, batch: Any) -> Tensor:
+        found = self.task.losses(self.model, batch, self.generator)
+        return found[0] if isinstance(found, tuple) else found
 
     def _note(self, kept: int, loss: float, seconds: float) -> None:
         self.left_out += 1
-        self.left_out[self.train_data.plan.indices] -= 1
+        self.left_out[self._samples(self.train_data.plan.indices)] -= 1
         scores = self.train_data.scores
         counts = np.histogram(np.clip(scores[~np.isnan(scores)], SCORE_EDGES[0], SCORE_EDGES[-1]), SCORE_EDGES)[0]
-        found = (kept, loss, seconds, self.task.evaluate(self.model), counts.tolist())
+        judged = self.model if self.average is None else self.average.module
+        found = (kept, loss, seconds, self.task.evaluate(judged), counts.tolist())
         for values, value in zip(self.history.values(), found, strict=True):
             values.append(value)
 
+    def _samples(self, indices: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Which samples of all the data these of the training data are."""
+        return indices if self.chosen is None else self.chosen.selection.indices[indices]
+
+    def _weighed(self, losses: Tensor, done: int) -> Tensor:
+        """The losses of the batch after ``done`` samples, by what a static method says they weigh, 1 on average."""
+        assert self.selected is not None
+        own = self.selected[self.train_data.plan.order[done : done + len(losses)]]
+        return losses * torch.from_numpy(own).to(losses)
+
     def _tick(self, epoch: int, done: int, kept: int, loss: float, seconds: float) -> Tick:
-        total, epochs = len(self.train_data), self.recipe.epochs
-        return Tick(self.method.label, self.seed, epoch, epochs, done, kept, total, loss, seconds)
+        return Tick(self.method.label, self.seed, epoch, self.recipe.epochs, done, kept, self.total, loss, seconds)
 
     def record(self, environment: dict[str, Any]) -> RunRecord:
         """What is kept of the run."""
-        scores = self.train_data.scores
+        scores = np.full(self.total, np.nan, np.float32)
+        scores[self._samples(np.arange(len(self.train_data)))] = self.train_data.scores
         return RunRecord(
             method=self.method.label,
             seed=self.seed,
             metric=self.task.metric,
             higher_is_better=self.task.higher_is_better,
-            total=len(self.train_data),
-            saving=self.train_data.stats.saving,
+            total=self.total,
+            saving=1 - sum(self.history["kept"]) / (self.total * self.recipe.epochs),
             overhead=self.train_data.stats.seconds,
+            preparation=0.0 if self.chosen is None else self.chosen.seconds,
             hardest=_top(np.nan_to_num(scores, nan=-np.inf), SHOWN),
             most_pruned=_top(self.left_out, SHOWN),
             recipe=self.recipe.as_data(),
@@ -165,6 +227,7 @@ class Training:
         """Everything to go on from the end of the last epoch."""
         return {
             "model": self.model.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.scaler.state_dict(),
@@ -177,6 +240,8 @@ class Training:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the state was taken."""
         self.model.load_state_dict(state["model"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
         self.scaler.load_state_dict(state["scaler"])
@@ -185,6 +250,15 @@ class Training:
             generator.set_state(found)
         self.left_out = state["left_out"].numpy().copy()
         self.history = copy.deepcopy(state["history"])
+
+
+def _taken(batch: Any, rows: Tensor) -> Any:
+    """These samples of a batch of tensors."""
+    if isinstance(batch, Tensor):
+        return batch[rows.to(batch.device)]
+    if isinstance(batch, Mapping):
+        return {name: _taken(part, rows) for name, part in batch.items()}
+    return tuple(_taken(part, rows) for part in batch)
 
 
 def _top(values: NDArray[Any], count: int) -> tuple[tuple[int, float], ...]:

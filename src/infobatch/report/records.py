@@ -50,7 +50,8 @@ class RunRecord:
     ``kept``, ``losses``, ``times``, ``values`` and ``histograms`` hold one entry per epoch: the samples trained on, of
     ``total``; the mean loss over all samples, as estimated by the weighted losses of those; the seconds of the training
     loop; the metric on held-out data; how many scores lie between two ``SCORE_EDGES``. ``saving`` is the share of full
-    training that was saved, ``overhead`` the seconds spent in the library itself. ``hardest`` and ``most_pruned`` name
+    training that was saved, ``overhead`` the seconds spent in the library itself, ``preparation`` those spent before
+    training to select what is trained on. ``hardest`` and ``most_pruned`` name
     samples, with their score and with how often they were left out. ``scores`` is the table after training.
     """
 
@@ -65,6 +66,7 @@ class RunRecord:
     values: tuple[float, ...]
     saving: float
     overhead: float = 0.0
+    preparation: float = 0.0
     histograms: tuple[tuple[int, ...], ...] = ()
     hardest: tuple[tuple[int, float], ...] = ()
     most_pruned: tuple[tuple[int, float], ...] = ()

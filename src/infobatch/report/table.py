@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from statistics import mean, median, stdev
+from typing import NamedTuple
 
 from rich import box
 from rich.table import Table
@@ -69,31 +70,79 @@ def verdicts(records: Sequence[RunRecord], margin: float) -> Table:
     return table
 
 
-def beside_the_paper(
-    caption: str, rows: Sequence[tuple[str, str, str, Sequence[RunRecord], Sequence[RunRecord]]]
-) -> Table:
-    """Measured figures beside the paper's. A row: label, paper's metric, paper's saving, its runs, full data's runs."""
+class Line(NamedTuple):
+    """A row of a table of the paper: its runs, full data's runs, and what the paper reports; ``note`` says why none."""
+
+    label: str
+    runs: Sequence[RunRecord]
+    full: Sequence[RunRecord]
+    paper: str = ""
+    paper_saving: str = ""
+    paper_time: str = ""
+    paper_overhead: str = ""
+    note: str = ""
+
+
+def beside_the_paper(caption: str, lines: Sequence[Line], costs: bool = False) -> Table:
+    """Measured figures beside the paper's; with ``costs`` also how long training took, and what the method cost."""
     table = Table(title=caption, box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for head in ("paper", "measured", "to full data (95 %)", "seeds", "saved, paper", "saved, %"):
-        table.add_column(head, justify="right")
-    for label, paper, paper_saving, runs, full in rows:
-        if not runs:
-            table.add_row(label, paper, "-", "", "0", paper_saving, "-")
-            continue
-        pairs = paired([*full, *runs], runs[0].method) if full and runs[0].method != "full" else []
-        change = ""
-        if len(pairs) > 1:
-            difference = Difference.of(
-                [f.value for f, _ in pairs], [r.value for _, r in pairs], runs[0].higher_is_better
-            )
-            change = "{:+.2f} [{:+.2f}, {:+.2f}]".format(difference.mean, *difference.interval)
-        saved = [1 - run.samples / (run.total * run.recipe["epochs"]) for run in runs]
-        if pairs:
-            saved = [1 - run.samples / whole.samples for whole, run in pairs]
-        measured = spread([run.value for run in runs], ".2f")
-        table.add_row(label, paper, measured, change, str(len(runs)), paper_saving, f"{100 * mean(saved):.1f}")
+    heads = ["", "paper", "measured", "to full data (95 %)", "seeds", "saved, paper", "saved, %"]
+    reported = any(line.paper_time or line.paper_overhead for line in lines)  # by the paper: else there is no column
+    if costs:
+        heads += ["time, paper", "overhead, paper"] if reported else []
+        heads += ["time, s", "overhead, s", "of time"]
+    for number, head in enumerate(heads):
+        table.add_column(head, justify="right" if number else "left")
+    for line in lines:
+        found = _measured(line, costs) if line.runs else [line.note or "-", "", "0", "-", "-", "-", "-"]
+        measured, change, seeds, saved, *rest = found
+        row = [line.label, line.paper, measured, change, seeds, line.paper_saving, saved]
+        if costs:
+            row += [line.paper_time, line.paper_overhead] if reported else []
+            row += rest
+        table.add_row(*row)
     return table
+
+
+def timings(caption: str, sizes: Sequence[str], rows: Sequence[tuple[str, Sequence[str], Sequence[float]]]) -> Table:
+    """Milliseconds of operations, the paper's beside the measured ones. A row: name, paper's and measured by size."""
+    table = Table(title=caption, box=box.SIMPLE_HEAD)
+    table.add_column("ms")
+    for size in sizes:
+        table.add_column(f"{size}, paper", justify="right")
+        table.add_column("measured", justify="right")
+    for name, paper, measured in rows:
+        pairs = zip(paper, measured, strict=True)
+        table.add_row(name, *(cell for theirs, ours in pairs for cell in (theirs, f"{ours:.1f}")))
+    return table
+
+
+def _measured(line: Line, costs: bool) -> list[str]:
+    """The metric, its difference to full data, the seeds, the saving; the time, the overhead, and that as a share."""
+    runs, full = line.runs, line.full
+    pairs = paired([*full, *runs], runs[0].method) if full and runs[0].method != "full" else []
+    change = ""
+    if len(pairs) > 1:
+        difference = Difference.of([f.value for f, _ in pairs], [r.value for _, r in pairs], runs[0].higher_is_better)
+        change = "{:+.2f} [{:+.2f}, {:+.2f}]".format(difference.mean, *difference.interval)
+    saved = [1 - run.samples / (run.total * run.recipe["epochs"]) for run in runs]
+    if pairs:
+        saved = [1 - run.samples / whole.samples for whole, run in pairs]
+    found = [spread([run.value for run in runs], ".2f"), change, str(len(runs)), f"{100 * mean(saved):.1f}"]
+    if costs:
+        overhead = [run.overhead + run.preparation for run in runs]
+        share = sum(overhead) / sum(run.seconds for run in runs)
+        found += [f"{mean(run.seconds for run in runs):.1f}", _seconds(mean(overhead)), percent(share)]
+    return found
+
+
+def _seconds(seconds: float) -> str:
+    """To two digits at least.
+
+    >>> _seconds(0.0123), _seconds(123.4)
+    ('0.012', '123')
+    """
+    return f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
 
 
 def percent(share: float) -> str:

@@ -1,0 +1,168 @@
+"""Static methods in a comparison: a teacher is trained for a few epochs, and a subset selected by what it makes of the
+data.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from .. import checkpoint, static
+from ..static import Collected, Selection
+from .method import STATIC, MethodSpec
+from .recipe import Recipe
+from .training import Task, Training, Watch
+
+_EPOCHS, _LEAST = 0.2, 3  # of the recipe's epochs a teacher trains this share, and not fewer than these
+_HELD_OUT = 0.1  # of the samples, for methods that want a validation set: the test data takes no part in selection
+_ARRAYS, _DISTANCES, _MODEL, _COST = "arrays.npz", "distances.npy", "model.pt", "seconds.json"
+
+
+@runtime_checkable
+class Selectable(Task, Protocol):
+    """A task whose training data can be selected from."""
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The class of each training sample."""
+
+    def plain(self) -> Iterable[tuple[Tensor, Tensor]]:
+        """The training data in its order, as the model sees it without augmentation, with its labels, in batches."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The samples to train on, and the seconds that it took to choose them: teachers, arrays and selection."""
+
+    selection: Selection
+    seconds: float
+
+    def save(self, path: Path) -> None:
+        """Write it as an ``.npz`` file, all of it or nothing."""
+        temporary = path.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            np.savez(file, indices=self.selection.indices, weights=self.selection.weights, seconds=self.seconds)
+        temporary.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Chosen:
+        """Read what ``save`` wrote."""
+        with np.load(path) as arrays:
+            return cls(Selection(arrays["indices"], arrays["weights"]), float(arrays["seconds"]))
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """The teachers of a comparison, under ``folder``: each is trained once, for all methods that ask for it."""
+
+    recipe: Recipe
+    folder: Path
+
+    def select(self, task: Task, method: MethodSpec, seed: int, watch: Watch = lambda tick: None) -> Chosen:
+        """What a static method selects. It bears the whole cost of its teachers, also where others share them."""
+        name, options = method.static, dict(method.options)
+        assert name is not None
+        if not isinstance(task, Selectable):
+            raise ValueError(f"{STATIC}{name} selects from images with labels: {type(task).__name__} is another task")
+        fraction, balanced, count = options.pop("fraction"), options.pop("balanced", False), options.pop("teachers", 1)
+        arrays, seconds = [Collected(labels=task.labels)], 0.0
+        if needs := static.info(name).needs:
+            taught = [self._taught(task, seed, number, "distances" in needs, watch) for number in range(count)]
+            arrays, seconds = [found for found, _ in taught], sum(cost for _, cost in taught)
+        began = time.perf_counter()
+        if "validation" in static.info(name).options:
+            held_out = np.random.default_rng(seed).permutation(len(task.labels))
+            options["validation"] = arrays[0].take(np.sort(held_out[: max(1, round(_HELD_OUT * len(held_out)))]))
+        data = arrays[0] if len(arrays) == 1 else arrays
+        selection = static.select(name, data, fraction, balanced=balanced, seed=seed, **options)
+        return Chosen(selection, seconds + time.perf_counter() - began)
+
+    @property
+    def epochs(self) -> int:
+        """How long a teacher is trained."""
+        return min(self.recipe.epochs, max(_LEAST, round(_EPOCHS * self.recipe.epochs)))
+
+    def missing(self, method: MethodSpec, seed: int) -> set[Path]:
+        """The folders of the teachers that have yet to be trained for a method."""
+        if method.static is None or not static.info(method.static).needs:
+            return set()
+        places = {self._place(seed, number) for number in range(method.options.get("teachers", 1))}
+        return {place for place in places if not (place / _COST).exists()}
+
+    def _taught(
+        self, task: Selectable, seed: int, number: int, with_distances: bool, watch: Watch
+    ) -> tuple[Collected, float]:
+        """What a teacher makes of the data, and the seconds that training it and asking it took."""
+        place = self._place(seed, number)
+        if not (place / _COST).exists():
+            self._train(task, seed, number, watch)
+        cost = json.loads((place / _COST).read_text(encoding="utf-8"))
+        arrays = Collected.load(place / _ARRAYS)
+        if not with_distances:
+            return arrays, cost["arrays"]
+        if "distances" not in cost:
+            model = task.model(0)
+            model.load_state_dict(checkpoint.load(place / _MODEL))
+            measured, seconds = _timed(lambda: static.collect(model, task.plain(), deepfool=True, progress=False))
+            np.save(place / _DISTANCES, measured.need("distances", "deepfool"))
+            _write(place / _COST, {**cost, "distances": seconds})
+            cost["distances"] = seconds
+        return replace(arrays, distances=np.load(place / _DISTANCES)), cost["arrays"] + cost["distances"]
+
+    def _train(self, task: Selectable, seed: int, number: int, watch: Watch) -> None:
+        """Train a teacher from a seed of its own, and look at all samples after each epoch."""
+        place = self._place(seed, number)
+        own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+        teacher = MethodSpec(f"teacher-{number}", "full")
+        run = Training(_Unjudged(task), replace(self.recipe, epochs=self.epochs), teacher, own)
+        correct, seconds = [], 0.0
+        while not run.finished:
+            run.train_epoch(lambda tick: watch(replace(tick, seed=seed)))
+            arrays, passed = _timed(lambda: static.collect(run.model, task.plain(), progress=False))
+            seconds += passed
+            logits, labels = arrays.need("logits", "a teacher"), arrays.need("labels", "a teacher")
+            correct.append(logits.argmax(1) == labels)
+        place.mkdir(parents=True, exist_ok=True)
+        replace(arrays, correct=np.stack(correct).astype(np.int8)).save(place / _ARRAYS)
+        checkpoint.save(run.model.state_dict(), place / _MODEL)
+        _write(place / _COST, {"arrays": seconds + sum(run.history["times"])})
+
+    def _place(self, seed: int, number: int) -> Path:
+        return self.folder / f"seed-{seed}" / str(number)
+
+
+class _Unjudged:
+    """The task without its test, which a teacher does not sit."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def evaluate(self, model: nn.Module) -> float:
+        return float("nan")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+
+def _timed(work: Callable[[], Collected]) -> tuple[Collected, float]:
+    began = time.perf_counter()
+    found = work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return found, time.perf_counter() - began
+
+
+def _write(path: Path, cost: dict[str, float]) -> None:
+    """The last file of a teacher: it is there when the others are whole."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(cost) + "\n", encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,102 @@
+"""The training loop: averaged weights, mixed inputs, methods that choose within the batch or look at what is hidden."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from infobatch.lab.classification import Classification
+from infobatch.lab.method import MethodSpec
+from infobatch.lab.training import Training
+from lab.test_classification import IMAGES, RECIPE
+
+MIXED = replace(RECIPE, epochs=4, lr=0.05, mixup=0.2, cutmix=1.0, random_erase=0.3, ema=0.9, label_smoothing=0.1)
+
+
+class Watched(Classification):
+    """Remembers the weights before each step, and what was judged."""
+
+    def __init__(self, recipe):
+        super().__init__(recipe, IMAGES)
+        self.seen, self.judged = [], []
+
+    def losses(self, model, batch, generator):
+        self.seen.append((len(batch[1]), torch.is_grad_enabled(), weights(model)))
+        return super().losses(model, batch, generator)
+
+    def evaluate(self, model):
+        self.judged.append(weights(model))
+        return super().evaluate(model)
+
+
+def weights(model):
+    return {name: value.detach().clone() for name, value in model.state_dict().items() if value.is_floating_point()}
+
+
+def training(recipe, method="infobatch"):
+    return Training(Watched(recipe), recipe, MethodSpec.parse(method), 0)
+
+
+def test_the_model_is_judged_by_the_running_average_of_its_weights():
+    run = training(replace(RECIPE, lr=0.1, ema=0.9), "full")
+    run.train_epoch()
+    _, *after = [found for _, _, found in run.task.seen]
+    expected = None
+    for found in [*after, weights(run.model)]:
+        mixed = {name: 0.9 * expected[name] + 0.1 * found[name] for name in found} if expected else found
+        expected = mixed
+    [judged] = run.task.judged
+    for name in expected:
+        torch.testing.assert_close(judged[name], expected[name], rtol=1e-4, atol=1e-6)
+    assert not torch.equal(judged["0.weight"], weights(run.model)["0.weight"])
+
+
+def test_without_an_average_the_model_itself_is_judged():
+    run = training(RECIPE, "full")
+    run.train_epoch()
+    assert torch.equal(run.task.judged[0]["0.weight"], weights(run.model)["0.weight"])
+
+
+def test_mixed_training_prunes_and_goes_on_as_if_never_interrupted():
+    whole, first = training(MIXED), training(MIXED)
+    while not whole.finished:
+        whole.train_epoch()
+    kept = whole.history["kept"]
+    assert kept[0] == 60 > kept[1]
+    assert max(whole.train_data.scores) <= 2  # A.3's, not losses
+    first.train_epoch()
+    first.train_epoch()
+    second = training(MIXED)
+    second.load_state_dict(first.state_dict())
+    while not second.finished:
+        second.train_epoch()
+    assert second.history["values"] == whole.history["values"]
+    assert second.history["losses"] == whole.history["losses"]
+    for name, value in whole.average.state_dict().items():
+        assert torch.equal(value, second.average.state_dict()[name])
+
+
+def test_a_method_that_chooses_within_the_batch_trains_on_what_it_chose():
+    run = training(replace(RECIPE, epochs=3), "selective-backprop:keep=0.5,start=0.0,end=1.0,interrupt=0")
+    ticks = []
+    while not run.finished:
+        run.train_epoch(ticks.append)
+    looked = [size for size, graded, _ in run.task.seen if not graded]
+    trained = [size for size, graded, _ in run.task.seen if graded]
+    assert len(looked) == len(trained) == 12
+    assert sum(looked) == 180
+    assert sum(trained) == sum(run.history["kept"]) == run.train_data.stats.seen < 180
+    assert [tick.done for tick in ticks if tick.done == tick.kept] == [60] * 3
+    assert run.record({}).saving == pytest.approx(1 - sum(trained) / 180)
+
+
+def test_a_method_that_looks_at_what_it_left_out_gets_new_scores_of_it():
+    run = training(replace(RECIPE, epochs=4, lr=0.1), "kakurenbo:fraction=0.3,confidence=0.01")
+    run.train_epoch()
+    before = run.train_data.scores.copy()
+    run.train_data.set_epoch(1)
+    left_out = run.train_data.left_out
+    assert len(left_out) > 0
+    run.train_epoch()
+    assert (run.train_data.scores[left_out] != before[left_out]).all()
+    assert any(not graded for _, graded, _ in run.task.seen)
