@@ -36,7 +36,7 @@ def build() -> "Typer":
     from rich.console import Console
 
     from . import __version__, methods, static
-    from .lab import datasets, fashion, recipes
+    from .lab import datasets, fashion, recipes, scenes
     from .lab import demo as lab
     from .lab.comparison import Comparison, pictures, read
     from .lab.method import MethodSpec
@@ -168,7 +168,7 @@ def build() -> "Typer":
         """Train one model by a recipe; an interrupted run goes on where it was."""
         [record] = run(recipe, preset, settings, Sweep([method], [seed]), data, out).records()
         typer.echo(
-            f"{record.metric} {record.value:.2f} after {record.samples:,} samples, {record.seconds:.1f} s; "
+            f"{record.metric} {record.value:.4g} after {record.samples:,} samples, {record.seconds:.1f} s; "
             f"saved {record.saving:.1%} of full training"
         )
 
@@ -280,7 +280,7 @@ def build() -> "Typer":
             "recipes": lambda: [f"{name}: {', '.join(presets)}" for name, presets in recipes.RECIPES.items()],
             "methods": lambda: [f"{name}: {methods.info(name).summary}" for name in methods.list()],
             "static": lambda: [f"{name}: {static.info(name).summary}" for name in static.list()],
-            "datasets": lambda: list(datasets.NAMES),
+            "datasets": lambda: [*datasets.NAMES, *scenes.NAMES],
         }
         try:
             check_choice("list", what, shelves)

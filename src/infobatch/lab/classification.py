@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,13 +17,13 @@ from torch.utils.data import DataLoader, Dataset
 from ..scoring import classification as scoring
 from . import datasets, mixing, models
 from .datasets import Images, Split
+from .device import autocast, dice, for_precision
 from .folders import Decoded, Lazy
 from .mixing import MixedLosses
 from .recipe import Recipe
 
 _PADDING = 4
 _TEST_BATCH = 500
-_REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AUGMENTATIONS = ("none", "flip", "crop-flip")
 
 
@@ -96,9 +95,7 @@ class Classification:
 
     def __init__(self, recipe: ClassificationRecipe, data: Images, device: torch.device | str | None = None) -> None:
         self.recipe, self.data = recipe, data
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if recipe.precision == "fp16" and self.device.type == "cpu":
-            raise ValueError("precision fp16 needs a GPU: on the CPU take fp32, or bf16 where the processor has it")
+        self.device = for_precision(recipe.precision, device)
         train, test = data.train.head(recipe.samples), data.test
         if isinstance(train, Lazy) and recipe.workers == 0:
             raise ValueError(
@@ -173,15 +170,14 @@ class Classification:
             images = mixing.erase(images, self.recipe.random_erase, generator)
         if not models.draws(self.recipe.model):
             return self._logits(model, images)
-        with _dice(generator, self.device):
+        with dice(generator, self.device):
             return self._logits(model, images)
 
     def _normalised(self, images: Tensor) -> Tensor:
         return ((images - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
 
     def _logits(self, model: nn.Module, images: Tensor) -> Tensor:
-        reduced = _REDUCED.get(self.recipe.precision)
-        with torch.autocast(self.device.type, reduced, enabled=reduced is not None):
+        with autocast(self.recipe.precision, self.device):
             logits: Tensor = model(images)
         return logits.float()
 
@@ -194,17 +190,6 @@ class Classification:
             data, size, num_workers=workers, collate_fn=self.collate, generator=torch.Generator()
         )
         return iter(loader)
-
-
-@contextmanager
-def _dice(generator: torch.Generator, device: torch.device) -> Iterator[None]:
-    """Layers that draw from torch's global generators draw as ``generator`` says; these are as before afterwards."""
-    seed = int(torch.randint(2**62, (), generator=generator))
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            torch.cuda.manual_seed(seed)
-        yield
 
 
 def augmented(images: Tensor, how: str, generator: torch.Generator) -> Tensor:

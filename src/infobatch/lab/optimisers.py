@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from .recipe import Recipe
 
 OPTIMISERS = ("sgd", "adam", "adamw", "radam", "lars", "lamb")
-SCHEDULES = ("onecycle", "cosine", "warmup-cosine", "constant")
+SCHEDULES = ("onecycle", "cosine", "warmup-cosine", "poly", "constant")
 _BETA2 = 0.999
+_POWER = 0.9  # mmsegmentation's
 _WARM_UP = 10 / 350  # of the steps: the paper's, for Swin (appendix A.3)
 _LOWEST = 1e-3  # of the learning rate, where the warm-up begins and the cosine after it ends
 
@@ -55,6 +56,8 @@ def schedule(recipe: Recipe, optimiser: torch.optim.Optimizer, total_steps: int)
         )
     if recipe.schedule == "cosine":
         return lr_scheduler.CosineAnnealingLR(optimiser, total_steps)
+    if recipe.schedule == "poly":
+        return lr_scheduler.PolynomialLR(optimiser, total_steps, power=_POWER)
     if recipe.schedule == "warmup-cosine":
         return lr_scheduler.LambdaLR(optimiser, lambda step: _warmed(step, total_steps))
     return lr_scheduler.ConstantLR(optimiser, factor=1.0)

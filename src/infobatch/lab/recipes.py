@@ -7,9 +7,24 @@ from dataclasses import fields
 from pathlib import Path
 
 from .classification import ClassificationRecipe
+from .detection import DetectionRecipe
+from .diffusion import DiffusionRecipe
+from .instructions import InstructionRecipe
+from .masked import MaskedRecipe
 from .recipe import Recipe, check_choice
+from .segmentation import SegmentationRecipe
 
-KINDS: dict[str, type[Recipe]] = {kind.task: kind for kind in (ClassificationRecipe,)}
+KINDS: dict[str, type[Recipe]] = {
+    kind.task: kind
+    for kind in (
+        ClassificationRecipe,
+        SegmentationRecipe,
+        MaskedRecipe,
+        DiffusionRecipe,
+        InstructionRecipe,
+        DetectionRecipe,
+    )
+}
 
 # sec. 4.1 and appendix A of the paper. The small ones let the network fit its data, as the paper's do: without
 # augmentation, by a net with many weights. Where it cannot, there is little to leave out (results/README.md).
@@ -75,6 +90,87 @@ RECIPES: dict[str, dict[str, Recipe]] = {
             mixup=0.8,
             cutmix=1.0,
             ema=0.9999,
+        ),
+    },
+    "camvid": {
+        "small": SegmentationRecipe("camvid", "upernet-resnet18-narrow", 33, 8, lr=0.03, size=72, crop=64),
+    },
+    "ade20k": {
+        "paper": SegmentationRecipe(
+            *("ade20k", "upernet-resnet50", 63, 16),
+            lr=0.01,
+            schedule="poly",
+            smallest=0.5,
+            largest=2.0,
+            dropout=0.1,
+            pretrained=True,
+            workers=8,
+        ),
+    },
+    "masked": {
+        "small": MaskedRecipe(
+            *("cifar10", "vit-mae-tiny", 24, 32, "adamw"),
+            lr=3e-3,
+            weight_decay=0.05,
+            samples=1500,
+            augment="none",
+            normalised=False,
+            held_out=500,
+        ),
+        "paper": MaskedRecipe(
+            *("imagenet", "vit-mae-base", 300, 1024, "adamw"),
+            lr=6e-4,
+            weight_decay=0.05,
+            schedule="warmup-cosine",
+            precision="fp16",
+            workers=8,
+        ),
+    },
+    "diffusion": {
+        "small": DiffusionRecipe(
+            *("cifar10", "unet-tiny", 24, 32, "adamw"), lr=2e-3, weight_decay=0.01, samples=1500, held_out=500
+        ),
+        "paper": DiffusionRecipe(
+            *("imagefolder", "unet-ffhq", 444, 21, "adamw"),
+            lr=4.2e-5,
+            weight_decay=0.01,
+            schedule="constant",
+            workers=8,
+            autoencoder="CompVis/ldm-celebahq-256:vqvae",
+        ),
+    },
+    # Table 9. The small one trains adapters on a base made before; "paper" is Stanford Alpaca's set-up.
+    "alpaca": {
+        "small": InstructionRecipe(
+            *("alpaca", "llama-tiny", 10, 32, "adamw"),
+            lr=2e-3,
+            weight_decay=0.0,
+            clip=1.0,
+            samples=2000,
+            template="short",
+            max_tokens=64,
+            held_out=500,
+            base_rows=10_000,
+            base_epochs=2,
+            lora=8,
+        ),
+        "paper": InstructionRecipe(
+            *("alpaca", "hf:huggyllama/llama-7b", 3, 128, "adamw"),
+            lr=2e-5,
+            weight_decay=0.0,
+            schedule="warmup-cosine",
+            precision="bf16",
+            rows="dq_subsets.json:dq_k5_1k",
+        ),
+    },
+    "detection": {
+        "small": DetectionRecipe(
+            *("fashion-scenes", "deformable-detr-tiny", 10, 16, "adamw"),
+            lr=2e-3,
+            weight_decay=1e-4,
+            clip=1.0,
+            scenes=1500,
+            held_out=300,
         ),
     },
 }

@@ -24,6 +24,7 @@ from .album import Album, Pictures, hardest, most_pruned
 from .charts import as_json, chart_data, colour, has_inside
 from .outcome import UNEVEN, Outcome, outcomes
 from .records import RunRecord
+from .statistics import digits_of
 
 TITLE = "Trained on fewer samples"
 
@@ -50,7 +51,7 @@ def write(
 def _page(found: Sequence[Outcome], margin: float, album: Album, title: str) -> str:
     files = resources.files(__package__)
     frame, style, script = (files.joinpath(f"page.{end}").read_text(encoding="utf-8") for end in ("html", "css", "js"))
-    metric, digits = found[0].runs[0].metric, _digits(margin)
+    metric, digits = found[0].runs[0].metric, digits_of(margin)
     return Template(frame).substitute(
         title=_text(title),
         lede=_text(_lede(found, margin)),
@@ -326,15 +327,6 @@ def _several(found: Sequence[Outcome]) -> bool:
 
 def _key(outcome: Outcome) -> str:
     return f'<span class="key c{colour(outcome)}"></span>'
-
-
-def _digits(margin: float) -> int:
-    """So many that two of the margin's count, and never fewer than two.
-
-    >>> _digits(0.5), _digits(0.002), _digits(0)
-    (2, 4, 2)
-    """
-    return max(2, 1 - math.floor(math.log10(margin))) if margin else 2
 
 
 def _number(value: float, form: str) -> str:

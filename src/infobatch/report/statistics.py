@@ -79,3 +79,12 @@ def paired(records: Sequence[RunRecord], method: str, other: str = "full") -> li
     by_key = {(record.method, record.seed): record for record in records}
     seeds = sorted({record.seed for record in records})
     return [(by_key[other, s], by_key[method, s]) for s in seeds if {(other, s), (method, s)} <= by_key.keys()]
+
+
+def digits_of(margin: float) -> int:
+    """So many that two of the margin's count, and never fewer than two.
+
+    >>> digits_of(0.5), digits_of(0.002), digits_of(0)
+    (2, 4, 2)
+    """
+    return max(2, 1 - math.floor(math.log10(margin))) if margin else 2

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from .records import Pair, RunRecord, title
-from .statistics import Difference, paired
+from .statistics import Difference, digits_of, paired
 
 
 def comparison(pairs: Sequence[Pair]) -> Table:
@@ -44,24 +44,24 @@ def comparison(pairs: Sequence[Pair]) -> Table:
 
 def verdicts(records: Sequence[RunRecord], margin: float) -> Table:
     """Every method against full data, over the seeds they share: what it saved, the difference, and what that says."""
-    first = records[0]
+    first, digits = records[0], digits_of(margin)
     table = Table(title=f"{first.metric}, {first.recipe.get('dataset', '')}, margin {margin:g}", box=box.SIMPLE_HEAD)
     table.add_column("")
     for head in ("seeds", first.metric, "difference (95 %)", "saved", "speed-up", "realised ÷ ideal", "verdict"):
         table.add_column(head, justify="right" if head != "verdict" else "left")
     for method in dict.fromkeys(record.method for record in records):
         own = [record for record in records if record.method == method]
-        row = [title(method), str(len(own)), spread([run.value for run in own], ".2f")]
+        row = [title(method), str(len(own)), spread([run.value for run in own], f".{digits}f")]
         pairs = [Pair(full, run) for full, run in paired(records, method)]
         if method == "full" or not pairs:
             table.add_row(*row, "", percent(mean(run.saving for run in own)), "", "", "")
             continue
         change = Difference.of([p.full.value for p in pairs], [p.pruned.value for p in pairs], first.higher_is_better)
         low, high = change.interval
-        interval = "" if len(pairs) == 1 else f" [{low:+.2f}, {high:+.2f}]"
+        interval = "" if len(pairs) == 1 else f" [{low:+.{digits}f}, {high:+.{digits}f}]"
         table.add_row(
             *row,
-            f"{change.mean:+.2f}{interval}",
+            f"{change.mean:+.{digits}f}{interval}",
             percent(1 - mean(p.pruned.samples / p.full.samples for p in pairs)),
             f"{median(p.realised for p in pairs):.2f} ×",
             f"{median(p.efficiency for p in pairs):.2f}",

@@ -1,5 +1,5 @@
 """Model outputs → one loss and one score per sample. Pure functions of tensors; a module per kind of task."""
 
-from . import classification, language
+from . import classification, detection, diffusion, language, masked, segmentation
 
-__all__ = ["classification", "language"]
+__all__ = ["classification", "detection", "diffusion", "language", "masked", "segmentation"]

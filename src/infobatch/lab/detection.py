@@ -1,0 +1,273 @@
+"""Object detection as a task of the lab: scenes with known boxes, a detector of the DETR family, average precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from ..integrations import needs
+from ..scoring.detection import PerImage, iou
+from . import datasets, fashion
+from .device import autocast, dice, for_precision
+from .recipe import Recipe
+
+MODELS = ("deformable-detr-tiny", "conditional-detr-tiny", "detr-tiny")
+SIDE = 64  # pixels of a scene
+OBJECTS = 4  # at most, in a scene
+_SIZES = (20, 36)  # of a picture in a scene, before its black margin is taken off
+_TRIES = 10  # to find a place that is free
+_TRAIN, _TEST = 0, 1  # what a scene is drawn from, with its number
+_TEST_BATCH = 100
+
+
+@dataclass(frozen=True)
+class DetectionRecipe(Recipe):
+    """A recipe for object detection: ``scenes`` to train on and ``held_out`` ones to judge by."""
+
+    task: ClassVar[str] = "detection"
+    choices: ClassVar[dict[str, Iterable[str]]] = {**Recipe.choices, "dataset": ("fashion-scenes",), "model": MODELS}
+
+    scenes: int = 3000
+    held_out: int = 500
+
+    def create_task(self, data: Path | None = None) -> Detection:
+        """Of the pictures that come with the package, or of the original ones in a folder."""
+        source: Any = fashion.load() if data is None else datasets.load("fashion-mnist", data)
+        train, test = (
+            Pictures(split.images.reshape(-1, 28, 28), split.labels) for split in (source.train, source.test)
+        )
+        return Detection(self, train, test)
+
+
+# -- scenes ---------------------------------------------------------------------------------------------------------
+
+
+class Pictures(NamedTuple):
+    """Grey pictures on black, N × 28 × 28 bytes, and what they show."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[Any]
+
+
+class Scene(NamedTuple):
+    """A picture, 1 × height × width bytes, with the classes and boxes (see ``scoring.detection``) of what is in it."""
+
+    image: Tensor
+    labels: Tensor
+    boxes: Tensor
+
+
+def scene(pictures: Pictures, stream: int, number: int) -> Scene:
+    """Scene ``number``: one to ``OBJECTS`` of the pictures, scaled and placed side by side by chance of its own."""
+    chance = np.random.default_rng((stream, number))
+    canvas, taken = torch.zeros(SIDE, SIDE, dtype=torch.uint8), torch.zeros(SIDE, SIDE, dtype=torch.bool)
+    labels, boxes = [], []
+    for chosen in chance.choice(len(pictures.images), chance.integers(1, OBJECTS + 1), replace=False):
+        size = int(chance.integers(*_SIZES, endpoint=True))
+        picture = _cut(_scaled(torch.from_numpy(pictures.images[chosen]), size))
+        height, width = picture.shape
+        for _ in range(_TRIES):
+            top, left = (int(chance.integers(SIDE - side, endpoint=True)) for side in (height, width))
+            place = slice(top, top + height), slice(left, left + width)
+            if not taken[place].any():
+                canvas[place], taken[place] = picture, True
+                labels.append(int(pictures.labels[chosen]))
+                boxes.append([left + width / 2, top + height / 2, width, height])
+                break
+    return Scene(canvas[None], torch.tensor(labels), torch.tensor(boxes) / SIDE)
+
+
+def _scaled(picture: Tensor, size: int) -> Tensor:
+    scaled = nn.functional.interpolate(picture[None, None].float(), (size, size), mode="bilinear", antialias=True)
+    return scaled[0, 0].round().to(torch.uint8)
+
+
+def _cut(picture: Tensor) -> Tensor:
+    """Without the rows and columns at its border that are black."""
+    rows, columns = (picture.any(axis).nonzero() for axis in (1, 0))
+    return picture[int(rows[0]) : int(rows[-1]) + 1, int(columns[0]) : int(columns[-1]) + 1]
+
+
+class Scenes(Dataset[Scene]):
+    """The first ``count`` scenes of a stream, in memory."""
+
+    def __init__(self, pictures: Pictures, stream: int, count: int) -> None:
+        self.scenes = [scene(pictures, stream, number) for number in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def __getitem__(self, index: int) -> Scene:
+        return self.scenes[index]
+
+
+# -- the task -------------------------------------------------------------------------------------------------------
+
+
+class Detection:
+    """What the training loop asks of a task."""
+
+    metric = "AP at IoU 0.5, %"
+    higher_is_better = True
+
+    def __init__(
+        self, recipe: DetectionRecipe, train: Pictures, test: Pictures, device: torch.device | str | None = None
+    ) -> None:
+        self.recipe = recipe
+        self.device = for_precision(recipe.precision, device)
+        self.train = Scenes(train, _TRAIN, min(recipe.scenes, recipe.samples or recipe.scenes))
+        self.test = Scenes(test, _TEST, recipe.held_out)
+        self.mean_boxes = sum(len(scene.boxes) for scene in self.train.scenes) / len(self.train)
+
+    @staticmethod
+    def collate(batch: list[Scene]) -> tuple[Tensor, list[dict[str, Tensor]]]:
+        """Pictures, and what is in them as transformers takes it."""
+        targets = [{"class_labels": scene.labels, "boxes": scene.boxes} for scene in batch]
+        return torch.stack([scene.image for scene in batch]), targets
+
+    def model(self, seed: int) -> nn.Module:
+        """The detector from its config, with a loss per image."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            model: Any = create(self.recipe.model, len(fashion.CLASSES))
+        model.loss_function = PerImage(self.mean_boxes)
+        found: nn.Module = model.to(self.device)
+        return found
+
+    def losses(
+        self, model: nn.Module, batch: tuple[Tensor, list[dict[str, Tensor]]], generator: torch.Generator
+    ) -> Tensor:
+        """One loss per scene: all terms of all decoder layers."""
+        images, targets = batch
+        targets = [{name: part.to(self.device) for name, part in target.items()} for target in targets]
+        with dice(generator, self.device):  # for layers that are left out by chance, none here, a number is drawn
+            found: Tensor = self._outputs(model, images, labels=targets).loss
+        return found
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module) -> float:
+        """Average precision on the scenes that were held out, the mean over the classes."""
+        model.eval()
+        guesses: list[Guesses] = []
+        for start in range(0, len(self.test), _TEST_BATCH):
+            images = torch.stack([scene.image for scene in self.test.scenes[start : start + _TEST_BATCH]])
+            outputs = self._outputs(model, images)
+            guesses += [
+                Guesses.of(*each) for each in zip(self._chances(outputs.logits), outputs.pred_boxes, strict=True)
+            ]
+        return 100 * average_precision(guesses, self.test.scenes)
+
+    def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
+        """Training scenes and what is in them, for the report."""
+        scenes = [self.train[index] for index in indices]
+        names = [", ".join(fashion.CLASSES[label] for label in scene.labels.tolist()) for scene in scenes]
+        return torch.stack([scene.image for scene in scenes]).permute(0, 2, 3, 1).numpy(), names
+
+    def _outputs(self, model: nn.Module, images: Tensor, **more: Any) -> Any:
+        pixels = (images.to(self.device) / 255 - fashion.MEAN) / fashion.STD
+        with autocast(self.recipe.precision, self.device):
+            return model(pixel_values=pixels, **more)
+
+    def _chances(self, logits: Tensor) -> Tensor:
+        """What the model gives each class of each query."""
+        softmax = self.recipe.model == "detr-tiny"  # whose last class is that there is nothing
+        return logits.float().softmax(-1)[..., :-1] if softmax else logits.float().sigmoid()
+
+
+def create(name: str, classes: int) -> nn.Module:
+    """A detector small enough for one CPU core, from its config, with weights from torch's global generator."""
+    with needs("transformers", "transformers"):
+        import transformers
+
+    # Its normalisation learns from the first step. That of a ResNet is frozen here, which needs pretrained weights.
+    backbone = transformers.ConvNextConfig(
+        num_channels=1, num_stages=3, hidden_sizes=[16, 32, 64], depths=[1, 1, 1], out_features=["stage2", "stage3"]
+    )
+    shared: dict[str, Any] = {
+        "backbone_config": backbone,
+        "num_labels": classes,
+        "num_channels": 1,
+        "num_queries": 10,
+        "d_model": 64,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 128,
+        "decoder_ffn_dim": 128,
+        "dropout": 0.0,
+        "auxiliary_loss": True,
+    }
+    found: nn.Module
+    if name == "deformable-detr-tiny":
+        config: Any = transformers.DeformableDetrConfig(num_feature_levels=2, **shared)
+        found = transformers.DeformableDetrForObjectDetection(config)
+    elif name == "conditional-detr-tiny":
+        found = transformers.ConditionalDetrForObjectDetection(transformers.ConditionalDetrConfig(**shared))
+    else:
+        found = transformers.DetrForObjectDetection(transformers.DetrConfig(**shared))
+    return found
+
+
+# -- average precision ----------------------------------------------------------------------------------------------
+
+
+class Guesses(NamedTuple):
+    """What a model sees in a picture: boxes, their classes, and how sure it is of each."""
+
+    boxes: Tensor
+    labels: Tensor
+    chances: Tensor
+
+    @classmethod
+    def of(cls, chances: Tensor, boxes: Tensor) -> Guesses:
+        """Each query's likeliest class."""
+        best, labels = chances.max(-1)
+        return cls(boxes.float(), labels, best)
+
+
+def average_precision(guesses: Sequence[Guesses], truth: Sequence[Scene], threshold: float = 0.5) -> float:
+    """The mean over the classes of COCO's average precision at one threshold of IoU.
+
+    Guesses of a class are taken from the surest on; one is right if it overlaps a box of its class, in its picture,
+    that no surer one has claimed. Precision, made to fall with recall, is averaged over the recalls 0, 0.01, …, 1.
+    """
+    by_class = []
+    for label in sorted({int(label) for scene in truth for label in scene.labels}):
+        right, chances, there = [], [], 0
+        for guess, scene in zip(guesses, truth, strict=True):
+            mine, wanted = guess.labels == label, scene.labels == label
+            there += int(wanted.sum())
+            right += _claims(guess.boxes[mine], guess.chances[mine], scene.boxes[wanted].to(guess.boxes), threshold)
+            chances += guess.chances[mine].tolist()
+        by_class.append(_area(np.array(right, bool), np.array(chances), there))
+    return float(np.mean(by_class))
+
+
+def _claims(boxes: Tensor, chances: Tensor, wanted: Tensor, threshold: float) -> list[bool]:
+    """Of one class's guesses in one picture, which are right."""
+    right = [False] * len(boxes)
+    overlaps = iou(boxes[:, None], wanted).cpu().numpy()
+    for i in torch.argsort(chances, descending=True, stable=True).tolist():
+        if len(wanted) and overlaps[i].max() >= threshold:
+            right[i] = True
+            overlaps[:, overlaps[i].argmax()] = -1  # claimed
+    return right
+
+
+def _area(right: NDArray[np.bool_], chances: NDArray[np.float64], there: int) -> float:
+    """Under the curve of precision by recall."""
+    right = right[np.argsort(-chances, kind="stable")]
+    found = np.cumsum(right)
+    precision = found / np.arange(1, len(right) + 1)
+    precision = np.maximum.accumulate(precision[::-1])[::-1]  # the best at this recall or a higher one
+    reached = np.searchsorted(100 * found, np.arange(101) * there)  # in whole numbers: shares would be rounded
+    return float(np.append(precision, 0.0)[reached].mean())
