@@ -15,6 +15,11 @@ def make(name, size=32, channels=3, seed=0):
     [
         ("small-cnn", 1, 28),
         ("small-cnn", 3, 32),
+        ("strided-cnn", 1, 28),
+        ("strided-cnn", 3, 32),
+        ("conv-mlp", 1, 28),
+        ("conv-mlp", 3, 32),
+        ("resnet-narrow", 3, 32),
         ("resnet-compact", 3, 32),
         ("resnet-compact", 1, 28),
         ("resnet18", 3, 32),
@@ -33,7 +38,7 @@ def test_every_network_gives_logits_and_whether_it_throws_dice_is_known(name, ch
 
 
 def test_every_name_is_tried_above_and_timm_has_those_that_are_not_ours():
-    ours = {"small-cnn", "resnet-compact"}
+    ours = {"small-cnn", "strided-cnn", "conv-mlp", "resnet-narrow", "resnet-compact"}
     assert set(models.NAMES) - ours <= set(timm.list_models())
     (tried,) = test_every_network_gives_logits_and_whether_it_throws_dice_is_known.pytestmark
     assert {name for name, _, _ in tried.args[1]} == set(models.NAMES)
@@ -65,3 +70,12 @@ def test_a_resnet_keeps_small_images_whole_at_first_and_large_ones_as_timm_does(
 def test_images_that_patches_do_not_cover_are_refused(name, size):
     with pytest.raises(ValueError, match=f"needs images whose side is a multiple of .*, got {size}: use a resnet"):
         make(name, size)
+
+
+@pytest.mark.parametrize("name", ["small-cnn", "strided-cnn", "conv-mlp", "resnet-narrow", "resnet-compact"])
+def test_the_last_batch_of_a_pruned_epoch_may_be_one_sample(name):
+    model = make(name).train()
+    logits = model(torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    logits.sum().backward()
+    assert logits.shape == (1, 7)
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())

@@ -94,7 +94,7 @@ def test_table_1_prunes_what_it_says():
 def test_small_settings_are_the_tables_own_and_can_be_changed(tmp_path):
     [found] = TABLES["1"].comparisons([0], "small", ["epochs=3"], tmp_path)
     assert (found.recipe.samples, found.recipe.epochs) == (5_000, 3)
-    assert found.folder.name == "cifar10-samples=5000-epochs=10-batch_size=64"
+    assert found.folder.name == "cifar10-samples=5000-epochs=10-batch_size=64-judge_every=10"
     assert "ucb:ratio=0.3,period=1" in [method.label for method in found.methods]
     [paper] = TABLES["1"].comparisons([0], "paper", [], tmp_path)
     assert paper.recipe == recipes.get("cifar10", "paper")

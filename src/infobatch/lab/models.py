@@ -68,7 +68,20 @@ def conv_mlp(classes: int, channels: int, size: int, width: int = 16, hidden: in
     """
     features = 4 * width * (-(-size // 8)) ** 2
     head = [nn.Linear(features, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, classes)]
-    return nn.Sequential(*_halving(channels, width), nn.Flatten(), *head)
+    return _TwinOfOne(nn.Sequential(*_halving(channels, width), nn.Flatten(), *head))
+
+
+class _TwinOfOne(nn.Module):
+    """A pruned epoch may end in a batch of one sample, of which batch norm on vectors makes nothing: it is doubled."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training and len(images) == 1:
+            return self.body(torch.cat([images, images])).mean(0, keepdim=True)  # type: ignore[no-any-return]
+        return self.body(images)  # type: ignore[no-any-return]
 
 
 def _halving(channels: int, width: int) -> list[nn.Module]:

@@ -32,7 +32,8 @@ class Recipe(ABC):
     """One training; each kind of task has its own, with the keys it needs.
 
     ``samples`` None is all of them; ``precision`` other than fp32 is automatic mixed precision; ``clip`` is the
-    largest norm of a gradient, 0 for any. ``delta``, ``warmup`` and ``score_momentum`` are InfoBatch's arguments (the
+    largest norm of a gradient, 0 for any. The test data is looked at after every ``judge_every``-th epoch and after
+    the last, always at the end. ``delta``, ``warmup`` and ``score_momentum`` are InfoBatch's arguments (the
     last one its ``momentum``), for all methods that do not give their own.
     """
 
@@ -56,6 +57,7 @@ class Recipe(ABC):
     precision: str = "fp32"
     samples: int | None = None
     workers: int = 0
+    judge_every: int = 1
     delta: float = 0.875
     warmup: int = 0
     score_momentum: float = 1.0
@@ -66,7 +68,7 @@ class Recipe(ABC):
                 check_choice(name, getattr(self, name), choices)
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("epochs", "batch_size", "samples"):
+            if field.name in ("epochs", "batch_size", "samples", "judge_every"):
                 if value is not None and value < 1:
                     raise ValueError(f"{field.name} must be at least 1, got {value}")
             elif isinstance(value, int | float) and value < 0:

@@ -187,7 +187,7 @@ def _table_1(recipe: str, full: str, column: int) -> tuple[Row, ...]:
     for label, method, figures in _each_method():
         papers = figures.split()[column : column + len(RATIOS)]
         for ratio, paper in zip(RATIOS, papers, strict=True):
-            text = method.format(keep=1 - ratio / 100, prune=ratio / 100, matched=_MATCHED[ratio])
+            text = method.format(keep=(100 - ratio) / 100, prune=ratio / 100, matched=_MATCHED[ratio])
             paper = paper.replace("-", "")
             rows.append(Row(f"{label}, {ratio} %", text, setups, paper, str(ratio), small=_SHORT.get(label, "")))
     return tuple(rows)
@@ -341,7 +341,7 @@ def _two_runs(setups: Mapping[str, Setup]) -> tuple[Row, ...]:
 
 
 # Small enough for a sweep of so many runs on two cores.
-_SWEEP = {"small": ("samples=5000", "epochs=10", "batch_size=64")}
+_SWEEP = {"small": ("samples=5000", "epochs=10", "batch_size=64", "judge_every=10")}
 
 TABLES: dict[str, PaperTable] = {
     "1": PaperTable(

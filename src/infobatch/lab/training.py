@@ -125,6 +125,7 @@ class Training:
         kept, done, trained = len(self.train_data.sampler), 0, 0
         weighted = torch.zeros((), device=next(self.model.parameters()).device)
         before, weigh = sum(self.history["times"]), PairLosses(self.train_data.plan)
+        worth = float(self.train_data.plan.weights.sum())
         self.model.train()
         for step, batch in enumerate(self.loader):
             batch, passed_over = self._part_to_train_on(batch)
@@ -149,15 +150,15 @@ class Training:
             done += len(losses) + passed_over
             weighted += loss.detach() * len(losses)
             if step % TICK_STEPS == 0 or done == kept:
-                # Σ weight · loss over the plan estimates Σ loss over all the data: dividing by their number makes
+                # Σ weight · loss over the plan estimates Σ loss over all the data: dividing by Σ weight makes
                 # the losses of all runs comparable. In the middle of an epoch it is extrapolated.
-                mean = weighted.item() / len(self.train_data) * (kept / done)
+                mean = weighted.item() / worth * (kept / trained)
                 seconds += time.perf_counter() - since
                 watch(self._tick(epoch, done, kept, mean, before + seconds))
                 since = time.perf_counter()
         self._look_at_left_out()
         seconds += time.perf_counter() - since
-        self._note(trained, weighted.item() / len(self.train_data), seconds)
+        self._note(trained, weighted.item() / worth * (kept / max(trained, 1)), seconds)
 
     def _part_to_train_on(self, batch: Any) -> tuple[Any, int]:
         """What a method that chooses within the batch leaves of it, and how many samples it passed over."""
@@ -184,10 +185,16 @@ class Training:
         self.left_out[self._samples(self.train_data.plan.indices)] -= 1
         scores = self.train_data.scores
         counts = np.histogram(np.clip(scores[~np.isnan(scores)], SCORE_EDGES[0], SCORE_EDGES[-1]), SCORE_EDGES)[0]
-        judged = self.model if self.average is None else self.average.module
-        found = (kept, loss, seconds, self.task.evaluate(judged), counts.tolist())
+        found = (kept, loss, seconds, self._judged(), counts.tolist())
         for values, value in zip(self.history.values(), found, strict=True):
             values.append(value)
+
+    def _judged(self) -> float:
+        """The metric, after this epoch; NaN where the recipe does not ask for it."""
+        done = self.epoch + 1
+        if done % self.recipe.judge_every and done != self.recipe.epochs:
+            return float("nan")
+        return self.task.evaluate(self.model if self.average is None else self.average.module)
 
     def _samples(self, indices: NDArray[np.integer]) -> NDArray[np.integer]:
         """Which samples of all the data these of the training data are."""
