@@ -57,6 +57,27 @@ def test_without_an_average_the_model_itself_is_judged():
     assert torch.equal(run.task.judged[0]["0.weight"], weights(run.model)["0.weight"])
 
 
+def test_the_test_data_is_looked_at_as_often_as_the_recipe_says_and_at_the_end():
+    run = training(replace(RECIPE, epochs=5, judge_every=2), "full")
+    while not run.finished:
+        run.train_epoch()
+    assert [value == value for value in run.history["values"]] == [False, True, False, True, True]
+    assert len(run.task.judged) == 3
+
+
+@pytest.mark.parametrize(
+    "method", ["full", "random", "random:rescale=true", "selective-backprop:start=0.0,interrupt=0"]
+)
+def test_the_loss_of_an_epoch_is_a_mean_whatever_the_method_leaves_out(method):
+    """With a rate of 0 and no augmentation it changes only by chance: by which samples are in the epoch."""
+    run = training(replace(RECIPE, epochs=3, lr=0.0, schedule="constant", batch_size=8), method)
+    for _ in range(2):
+        run.train_epoch()
+    first, second = run.history["losses"]
+    assert run.history["kept"][1] < run.history["kept"][0] or method == "full"
+    assert second == pytest.approx(first, rel=0.25)
+
+
 def test_mixed_training_prunes_and_goes_on_as_if_never_interrupted():
     whole, first = training(MIXED), training(MIXED)
     while not whole.finished:
