@@ -60,8 +60,9 @@ def steps(train_data: InfoBatch, loader: Any) -> Iterator[tuple[int, list[int]]]
         for batch in loader:
             number = batch["number"]
             loss = (1 + torch.sin(number * 1.7 + epoch)).float()
-            chosen = train_data.choose(loss, batch.get("index"))
-            train_data.update(loss[chosen], batch.get("index"))
+            index = batch.get("index")
+            chosen = train_data.choose(loss, index)
+            train_data.update(loss[chosen], None if index is None else index[chosen])
             yield epoch, number.tolist()
 
 

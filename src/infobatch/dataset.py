@@ -232,7 +232,8 @@ class InfoBatch(Dataset[Any]):
         """Which samples of the batch to train on, given all their losses: positions in the batch.
 
         For methods that choose within the batch: compute the losses without gradients, choose, and call ``update`` with
-        the losses of the chosen samples only. For other methods, and in full epochs, it is all of them.
+        the losses of the chosen samples only. For other methods, and in full epochs, it is all of them. Where samples
+        are named, ``choose`` gets the batch's ``index`` and ``update`` that of the chosen ones.
         """
         check_loss("loss", loss)
         run, loss = self._run, loss.detach()
@@ -258,8 +259,13 @@ class InfoBatch(Dataset[Any]):
                 f"loss must hold one value per chosen sample: got {len(loss)}, but choose() gave "
                 f"{len(ledger.choice.positions)} positions"
             )
-        loss, score, choice = ledger.chosen(loss, score)
-        return loss, index if choice.index is None else choice.index, score
+        if (index is None) != (ledger.choice.index is None):
+            raise ValueError(
+                "index must be given to choose() and to update(), or to neither: it names the same samples"
+            )
+        if index is not None:
+            index = checked_index(index, loss, len(self._run.table))
+        return ledger.chosen(loss, index, score)
 
     def _of_batch(
         self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor | None

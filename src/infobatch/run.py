@@ -184,7 +184,7 @@ class Run:
         entropy = np.random.SeedSequence((self.seed, self.plan.epoch, place)).generate_state(1, np.uint64)
         chance = torch.Generator(loss.device).manual_seed(int(entropy[0] >> np.uint64(1)))
         positions = self.method.choose(loss, self.plan.epoch / self.num_epochs, step, chance)
-        ledger.choose(Choice(positions, loss, index))
+        ledger.choice = Choice(positions, loss, index)
         return positions
 
     def left_out_here(self) -> NDArray[np.int64]:
@@ -192,7 +192,13 @@ class Run:
         return exchange.share_of(self.left_out(), *shard.here())
 
     def note(self, score: torch.Tensor, index: torch.Tensor) -> None:
-        """Book scores of samples outside the plan."""
+        """Book scores of samples outside the plan, which are this rank's to look after."""
+        strangers = np.setdiff1d(index.cpu().numpy(), self.left_out_here())
+        if len(strangers):
+            raise ValueError(
+                f"index: sample {strangers[0]} is in this epoch's plan, or another rank's to look after: note() is for "
+                "the samples that train_data.left_out names here"
+            )
         self.ledger.flush()
         self.table.move_to(score.device)
         self.table.write(index, score)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from infobatch import InfoBatch, methods
 from infobatch.core.plan import generator
+from infobatch.core.watch import DriftError
 from infobatch.methods.seta import group_bounds
 
 SIZE, EPOCHS = 24, 14
@@ -261,6 +262,28 @@ def test_choosing_must_not_be_forgotten_or_mixed_up():
         train_data.update(x)
 
 
+def test_a_choice_is_for_its_own_batch():
+    """Chosen from one batch, and updated with another: named, the samples tell; by position, the loader does."""
+    train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4, method="selective-backprop", start=0.0)
+    train_data.set_epoch(0)
+    for samples in torch.arange(8).split(4):
+        train_data.update(samples.float(), samples)
+    train_data.set_epoch(1)
+    first, second = torch.from_numpy(train_data.plan.indices.astype(np.int64)).split(4)
+    chosen = train_data.choose(first.float(), first)
+    with pytest.raises(ValueError, match=r"index must be given to choose\(\) and to update\(\), or to neither"):
+        train_data.update(first[chosen].float())
+    with pytest.raises(DriftError, match=r"index names other samples than those that choose\(\) gave"):
+        train_data.update(second[chosen].float(), second[chosen])
+    assert train_data.scores[first].tolist() == first.tolist()
+
+
+def test_notes_are_for_samples_that_were_left_out():
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS, method="kakurenbo", fraction=0.5)
+    with pytest.raises(ValueError, match=r"index: sample 3 is in this epoch's plan, or another rank's"):
+        train_data.note(torch.zeros(1), torch.tensor([3]))
+
+
 def test_for_other_methods_the_whole_batch_is_chosen():
     train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4)
     assert train_data.choose(torch.rand(5)).tolist() == [0, 1, 2, 3, 4]
@@ -292,6 +315,13 @@ def test_bls_takes_the_mean_of_a_batch(named, workers):
                 loss = parameter.item()
                 score[i] = alpha * score[i] + (1 - alpha) * loss if i in score else loss
     assert train_data.stats.saving > 0.05
+
+
+def test_bls_cannot_guess_the_size_of_a_batch():
+    train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4, method="bls")
+    next(iter(train_data.sampler))
+    with pytest.raises(DriftError, match="loss is one number for a batch whose size cannot be told"):
+        train_data.update(torch.tensor(1.0))
 
 
 def test_bls_gives_single_losses_their_own_weights():

@@ -135,21 +135,30 @@ class EpochLedger:
     # -- the training step ---------------------------------------------------------------------------------------
 
     def batch_size(self) -> int:
-        """The number of samples of the batch that is in the user's hands, by the loader's count."""
-        if self.watch.knows_loader:
-            return self.watch.samples - self.consumed
-        return self._handed_out() - self.consumed
+        """The number of samples of the batch that is in the user's hands, which only the loader can tell."""
+        if not self.watch.knows_loader:
+            raise DriftError(
+                "loss is one number for a batch whose size cannot be told, because no torch DataLoader draws from "
+                "train_data.sampler. Say which samples it is the mean of: update(loss, index)"
+            )
+        return self.watch.samples - self.consumed
 
-    def choose(self, choice: Choice) -> None:
-        """The next update is for part of its batch."""
-        self.choice = choice
-
-    def chosen(self, loss: torch.Tensor, score: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Choice]:
-        """The losses of a chosen part as those of the whole batch, with its mean; and the whole batch's scores."""
+    def chosen(
+        self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """The losses of a chosen part as those of the whole batch, with its mean; the batch's samples and scores."""
         choice, self.choice = self.choice, None
         assert choice is not None
+        if index is not None and choice.index is not None:
+            other = (index.to(loss.device) != choice.index.to(loss.device)[choice.positions]).sum()
+            if loss.device.type == "cpu" and other:
+                raise DriftError(
+                    "index names other samples than those that choose() gave: update() must follow the choose() of "
+                    f"the same batch, with index[chosen]. {REMEDY}"
+                )
+            self._strays = self._strays.to(loss.device) + other  # told at the end of the epoch, without a sync here
         self._passed_over += len(choice.loss) - len(choice.positions)
-        return choice.spread(loss), choice.renewed(score), choice
+        return choice.spread(loss), choice.index, choice.renewed(score)
 
     def update(self, loss: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
         """The weighted mean of the next batch in the plan's order."""
