@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 if TYPE_CHECKING:
     from typer import Typer
 
-    from .report import Pair
+    from .report import Pair, RunRecord
 
 EXTRA = ("matplotlib", "rich", "typer")
 OPERATIONS = "11"  # the table that trains nothing
@@ -47,7 +47,7 @@ def build() -> "Typer":
     from .report import export, page
     from .report.picture import FORMATS, draw
     from .report.progress import TimeLeft, shown
-    from .report.table import beside_the_paper, timings, verdicts
+    from .report.table import beside_the_paper, further, timings, verdicts
     from .report.table import comparison as side_by_side
 
     app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -155,6 +155,11 @@ def build() -> "Typer":
             raise typer.Exit(130) from None
         return comparison
 
+    def tell(records: "Sequence[RunRecord]", margin: float) -> None:
+        Console().print(verdicts(records, margin))
+        if any(record.further for record in records):
+            Console().print(further(records))
+
     @app.command()
     def train(
         recipe: Annotated[str, typer.Argument(help="A recipe's name (infobatch list recipes) or a .json file.")],
@@ -185,7 +190,7 @@ def build() -> "Typer":
     ) -> None:
         """Train a recipe with several methods and the same seeds, in turn, and compare them with full data."""
         found = run(recipe, preset, settings, Sweep(split_methods(methods), range(seeds)), data, out)
-        Console().print(verdicts(found.records(), margin))
+        tell(found.records(), margin)
 
     @app.command()
     def report(
@@ -208,7 +213,7 @@ def build() -> "Typer":
                     export.figure(records, out.with_suffix(ending))
         except (FileNotFoundError, ValueError) as error:
             raise typer.BadParameter(str(error), param_hint="RUNS") from None
-        Console().print(verdicts(records, margin))
+        tell(records, margin)
         if out is not None:
             typer.echo(f"Page: {out}")
 

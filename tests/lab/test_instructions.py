@@ -267,6 +267,9 @@ def test_the_probe_asks_for_short_held_out_answers_only(task):
     known = {tuple(row.ids.tolist()) for row in task.test[:4]}
     assert share == pytest.approx(100 * sum(tuple(row.ids.tolist()) in known for row in short) / len(short))
     assert 0 < share < 100
+    assert probed.further(Knows(4)) == [(f"exact matches of {count} short answers, %", share, True)]
+    probed.test = probed.test[:1]
+    assert probed.further(Knows(4)) == []
 
 
 # -- the whole ------------------------------------------------------------------------------------------------------

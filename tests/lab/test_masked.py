@@ -125,6 +125,10 @@ def test_the_probe_is_judged_on_held_out_images_and_draws_nothing():
     assert found == pytest.approx(100 * (guesses == test[1]).double().mean().item())
     assert found > 25  # of ten classes, by features of a network that has learnt nothing yet
     assert (judged.metric, judged.higher_is_better) == ("linear probe, %", True)
+    # The other metric is measured too, at the end.
+    errors = task()
+    assert judged.further(model) == [(errors.metric, errors.evaluate(model), False)]
+    assert errors.further(model) == [(judged.metric, found, True)]
 
 
 def test_the_probe_solves_ridge_regression():
@@ -203,6 +207,7 @@ def test_a_comparison_prunes_and_learns(tmp_path):
     assert pruned.kept[4] == 60
     for record in (full, pruned):
         assert record.values[-1] < 0.97 * record.values[0]
+        assert [measure.name for measure in record.further] == ["linear probe, %"]
     assert full.recipe["task"] == "masked"
     assert recipe.changed(["metric=probe", "mask_ratio=0.5", "normalised=false"]).mask_ratio == 0.5
 

@@ -18,7 +18,7 @@ from scipy import stats
 
 from infobatch.lab import fashion
 from infobatch.report import RunRecord, page
-from infobatch.report.records import SCORE_EDGES
+from infobatch.report.records import SCORE_EDGES, Measure
 from report.browser import CHROMIUM, DRIVER, MISSING, Browser, browser
 from report.runs import COMMAND, run, runs
 
@@ -145,6 +145,19 @@ def test_a_method_with_one_seed_among_others_has_no_verdict(tmp_path: Path) -> N
     assert "one seed, no result|no verdict" in cells(reader)
     assert "Random and full data do not both have seeds 1, 2, 3, 4: the difference is over the 1 shared" in reader.text
     assert "One seed is a demonstration" not in reader.text
+
+
+def test_what_else_was_measured_has_a_table_of_its_own(tmp_path: Path) -> None:
+    def measured(record: RunRecord) -> RunRecord:
+        better = 0.01 * record.seed + (0.1 if record.method == "infobatch" else 0)
+        return replace(record, further=(Measure(f"error {EVIL}", 0.5 - better, False),))
+
+    path = tmp_path / "page.html"
+    page.write([measured(record) for record in runs(["full", "infobatch"])], path, margin=0.5)
+    assert f"Also measured after training: error {EVIL} (lower is better)" in Reader(path.read_text("utf-8")).text
+    assert "+0.1000 [+0.1000, +0.1000]" in Reader(path.read_text("utf-8")).text
+    page.write(runs(), path, margin=0.5)
+    assert "Also measured" not in Reader(path.read_text("utf-8")).text
 
 
 def test_missing_runs_are_told(tmp_path: Path) -> None:

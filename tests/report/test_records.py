@@ -3,6 +3,9 @@ import json
 import pytest
 
 from infobatch.report import Pair, RunRecord
+from infobatch.report.records import Measure, by_further_measures
+
+FURTHER = (Measure("probe", 4.5, False),)
 
 
 def run(method="infobatch", seed=3, kept=(100, 60), times=(1.0, 0.6), **changes):
@@ -11,7 +14,9 @@ def run(method="infobatch", seed=3, kept=(100, 60), times=(1.0, 0.6), **changes)
 
 
 def test_a_record_becomes_one_line_of_json_without_the_scores_and_back():
-    record = run(scores=[0.1] * 100, histograms=((1, 2), (3, 4)), hardest=((7, 1.5),), recipe={"lr": 0.1})
+    record = run(
+        scores=[0.1] * 100, histograms=((1, 2), (3, 4)), hardest=((7, 1.5),), recipe={"lr": 0.1}, further=FURTHER
+    )
     line = record.to_json()
     assert "\n" not in line
     assert "scores" not in json.loads(line)
@@ -19,6 +24,14 @@ def test_a_record_becomes_one_line_of_json_without_the_scores_and_back():
     assert again == record
     assert again.scores == ()
     assert again.value == 80.0
+    assert again.further[0].name == "probe"
+
+
+def test_a_run_can_be_judged_by_what_else_was_measured():
+    first, other = run(further=FURTHER), run(seed=4)
+    [[judged]] = by_further_measures([first, other])
+    assert (judged.metric, judged.value, judged.higher_is_better) == ("probe", 4.5, False)
+    assert (judged.kept, judged.seed, len(judged.values)) == (first.kept, first.seed, 2)
 
 
 def test_speed_ups_are_ratios_of_samples_and_of_times():

@@ -4,7 +4,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from infobatch.report import Pair, RunRecord
-from infobatch.report.table import Line, beside_the_paper, comparison, timings, verdicts
+from infobatch.report.records import Measure
+from infobatch.report.table import Line, beside_the_paper, comparison, further, timings, verdicts
 
 METRIC = "test accuracy, %"
 FULL = RunRecord("full", 0, METRIC, True, 1000, (1000, 1000), (0.9, 0.5), (2.0, 2.0), (80.0, 90.0), 0.0)
@@ -58,6 +59,18 @@ def rows_of(table, width=200):
     file = io.StringIO()
     Console(file=file, width=width).print(table)
     return [" ".join(line.split()) for line in file.getvalue().splitlines() if line.strip()]
+
+
+def test_what_else_was_measured_has_its_own_differences():
+    def run(record, seed, error, probe):
+        measures = (Measure("error", error, False), *([Measure("probe, %", probe, True)] if probe else []))
+        return replace(record, seed=seed, further=measures)
+
+    records = [run(FULL, 0, 0.5, 40.0), run(PRUNED, 0, 0.4, 41.0), run(FULL, 1, 0.6, 42.0), run(PRUNED, 1, 0.5, None)]
+    found = rows_of(further(records))
+    assert "error Full data 2 0.55 ± 0.07071" in found
+    assert "error InfoBatch 2 0.45 ± 0.07071 +0.1 [+0.1, +0.1]" in found  # less error is better
+    assert "probe, % InfoBatch 1 41 +1" in found  # one seed has no interval
 
 
 def test_measured_figures_stand_beside_the_papers():

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..integrations import needs
+from ..report.records import Measure
 from ..scoring.language import IGNORED, RowLosses, row_losses
 from . import alpaca
 from .alpaca import Encoded, Row, Tokens
@@ -243,6 +244,11 @@ class Instructions:
         ]
         right = torch.cat(found) if found else torch.zeros(0)
         return 100 * float(right.float().mean()) if found else 0.0, len(right)
+
+    def further(self, model: nn.Module) -> list[Measure]:
+        """How many of the short answers that were held out the model gives exactly."""
+        share, count = self.probe(model)
+        return [Measure(f"exact matches of {count} short answers, %", share, True)] if count else []
 
     def _batches(self, rows: list[Tokens]) -> Iterator[dict[str, Tensor]]:
         return (alpaca.padded(rows[start : start + _TEST_BATCH]) for start in range(0, len(rows), _TEST_BATCH))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from ..integrations import needs
+from ..report.records import Measure
 from ..scoring import masked
 from . import datasets
 from .classification import AUGMENTATIONS, InMemory, augmented
@@ -133,6 +134,14 @@ class MaskedImages:
         """The metric on the held-out images."""
         model.eval()
         return self._accuracy(model) if self.recipe.metric == "probe" else self._error(model)
+
+    @torch.inference_mode()
+    def further(self, model: nn.Module) -> list[Measure]:
+        """The metric that the recipe does not name."""
+        model.eval()
+        if self.recipe.metric == "probe":
+            return [Measure(METRICS["reconstruction"][0], self._error(model), False)]
+        return [Measure(METRICS["probe"][0], self._accuracy(model), True)]
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
         """Training images and what they show, for the report."""

@@ -194,7 +194,12 @@ class Training:
         done = self.epoch + 1
         if done % self.recipe.judge_every and done != self.recipe.epochs:
             return float("nan")
-        return self.task.evaluate(self.model if self.average is None else self.average.module)
+        return self.task.evaluate(self._judge)
+
+    @property
+    def _judge(self) -> nn.Module:
+        """The model with the weights that are judged."""
+        return self.model if self.average is None else self.average.module
 
     def _samples(self, indices: NDArray[np.integer]) -> NDArray[np.integer]:
         """Which samples of all the data these of the training data are."""
@@ -224,6 +229,7 @@ class Training:
             preparation=0.0 if self.chosen is None else self.chosen.seconds,
             hardest=_top(np.nan_to_num(scores, nan=-np.inf), SHOWN),
             most_pruned=_top(self.left_out, SHOWN),
+            further=tuple(self.task.further(self._judge)) if hasattr(self.task, "further") else (),
             recipe=self.recipe.as_data(),
             environment=environment,
             scores=tuple(scores.tolist()),

@@ -12,6 +12,7 @@ import html
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from statistics import mean, median
@@ -23,7 +24,7 @@ import numpy as np
 from .album import Album, Pictures, hardest, most_pruned
 from .charts import as_json, chart_data, colour, has_inside
 from .outcome import UNEVEN, Outcome, outcomes
-from .records import RunRecord
+from .records import RunRecord, by_further_measures
 from .statistics import digits_of
 
 TITLE = "Trained on fewer samples"
@@ -59,7 +60,7 @@ def _page(found: Sequence[Outcome], margin: float, album: Album, title: str) -> 
         notes="\n".join(_notes(found)),
         cards="\n".join(_card(outcome, margin, digits) for outcome in found if outcome.method != "full"),
         spread="mean of the seeds, shaded: its 95 % interval" if _several(found) else "one seed",
-        results=_results(found, margin, digits),
+        results=_results(found, margin, digits) + _further(found),
         cost=_cost(found),
         inside=_inside(found, album),
         made=_made([run for outcome in found for run in outcome.runs]),
@@ -195,6 +196,24 @@ def _results(found: Sequence[Outcome], margin: float, digits: int) -> str:
         rows.append((outcome, [str(len(values)), _spread(values, digits), _paired(outcome, digits), verdict]))
     about = "Differences are taken seed by seed against full data; positive is better."
     return _table("Results", ["seeds", *heads, "verdict"], rows, about)
+
+
+def _further(found: Sequence[Outcome]) -> str:
+    """What else was measured after training; nothing where nothing was."""
+    runs = [run for outcome in found for run in outcome.runs]
+    parts = []
+    for alike in by_further_measures(runs):
+        rows = []
+        for outcome in outcomes(alike):
+            outcome = replace(outcome, number=next(o.number for o in found if o.method == outcome.method))
+            values = [run.value for run in outcome.runs]
+            digits = digits_of(abs(mean(values)) / 100) if all(map(math.isfinite, values)) else 2
+            rows.append((outcome, [str(len(values)), _spread(values, digits), _paired(outcome, digits)]))
+        metric = alike[0].metric
+        better = "higher" if alike[0].higher_is_better else "lower"
+        about = f"Also measured after training: {metric} ({better} is better). A positive difference is better."
+        parts.append(_table("Also measured", ["seeds", metric, "difference, 95 % interval"], rows, about))
+    return "".join(parts)
 
 
 def _cost(found: Sequence[Outcome]) -> str:

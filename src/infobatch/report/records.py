@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 _NAMES = {
     "full": "Full data",
@@ -43,6 +44,14 @@ class Tick:
     seconds: float
 
 
+class Measure(NamedTuple):
+    """What was measured beside the metric, once, after training."""
+
+    name: str
+    value: float
+    higher_is_better: bool
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """One training run: on how much, how long, how good, and where.
@@ -52,7 +61,8 @@ class RunRecord:
     loop; the metric on held-out data; how many scores lie between two ``SCORE_EDGES``. ``saving`` is the share of full
     training that was saved, ``overhead`` the seconds spent in the library itself, ``preparation`` those spent before
     training to select what is trained on. ``hardest`` and ``most_pruned`` name
-    samples, with their score and with how often they were left out. ``scores`` is the table after training.
+    samples, with their score and with how often they were left out. ``further`` is what else was measured at the end.
+    ``scores`` is the table after training.
     """
 
     method: str
@@ -70,6 +80,7 @@ class RunRecord:
     histograms: tuple[tuple[int, ...], ...] = ()
     hardest: tuple[tuple[int, float], ...] = ()
     most_pruned: tuple[tuple[int, float], ...] = ()
+    further: tuple[Measure, ...] = ()
     recipe: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     scores: Sequence[float] = field(default=(), repr=False, compare=False)
@@ -95,6 +106,11 @@ class RunRecord:
         pace = [seconds / kept for seconds, kept in zip(self.times, self.kept, strict=True)]
         return max(pace) / min(pace)
 
+    def judged_by(self, measure: Measure) -> RunRecord:
+        """The run as if this, known after the last epoch only, had been its metric."""
+        values = (*(math.nan for _ in self.values[1:]), measure.value)
+        return replace(self, metric=measure.name, values=values, higher_is_better=measure.higher_is_better, further=())
+
     def to_json(self) -> str:
         """One line of JSON with everything but the score table.
 
@@ -113,7 +129,17 @@ class RunRecord:
         >>> RunRecord.from_json(run.to_json()) == run
         True
         """
-        return cls(**{name: _frozen(value) for name, value in json.loads(line).items()})
+        fields = {name: _frozen(value) for name, value in json.loads(line).items()}
+        return cls(**{**fields, "further": tuple(Measure(*found) for found in fields.get("further", ()))})
+
+
+def by_further_measures(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
+    """The runs judged by each of what else was measured, those that have it, a list for each measure."""
+    found: dict[str, list[RunRecord]] = {}
+    for run in records:
+        for measure in run.further:
+            found.setdefault(measure.name, []).append(run.judged_by(measure))
+    return list(found.values())
 
 
 def _frozen(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich import box
 from rich.table import Table
 
-from .records import Pair, RunRecord, title
+from .records import Pair, RunRecord, by_further_measures, title
 from .statistics import Difference, digits_of, paired
 
 
@@ -68,6 +68,28 @@ def verdicts(records: Sequence[RunRecord], margin: float) -> Table:
             change.verdict(margin),
         )
     return table
+
+
+def further(records: Sequence[RunRecord]) -> Table:
+    """What else was measured after training, and its difference to full data, over the seeds that methods share."""
+    table = Table(title="Also measured; a positive difference is better", box=box.SIMPLE_HEAD)
+    for number, head in enumerate(("", "", "seeds", "mean ± sd", "difference (95 %)")):
+        table.add_column(head, justify="right" if number > 1 else "left")
+    for runs in by_further_measures(records):
+        for method in dict.fromkeys(run.method for run in runs):
+            values = [run.value for run in runs if run.method == method]
+            pairs = [] if method == "full" else paired(runs, method)
+            change = ""
+            if pairs:
+                change = _changed([f.value for f, _ in pairs], [r.value for _, r in pairs], runs[0].higher_is_better)
+            table.add_row(runs[0].metric, title(method), str(len(values)), spread(values, ".4g"), change)
+    return table
+
+
+def _changed(full: Sequence[float], method: Sequence[float], higher_is_better: bool) -> str:
+    difference = Difference.of(full, method, higher_is_better)
+    low, high = difference.interval
+    return f"{difference.mean:+.3g}" + (f" [{low:+.3g}, {high:+.3g}]" if len(full) > 1 else "")
 
 
 class Line(NamedTuple):
