@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from infobatch import InfoBatch
 from infobatch.core.pairs import PairWeights
 from infobatch.lab import fashion
-from infobatch.lab.classification import augmented
+from infobatch.lab.images import augmented
 from infobatch.lab.models import small_cnn
 
 TEMPERATURE = 0.2

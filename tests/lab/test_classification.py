@@ -11,8 +11,9 @@ from torch.utils.data import DataLoader
 
 import infobatch
 from infobatch.lab import fashion, folders
-from infobatch.lab.classification import Classification, ClassificationRecipe, InMemory, augmented
+from infobatch.lab.classification import Classification, ClassificationRecipe
 from infobatch.lab.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, Split
+from infobatch.lab.images import InMemory, augmented
 from infobatch.lab.mixing import erase, mix, smoothed
 
 RECIPE = ClassificationRecipe("fashion-mnist", "small-cnn", 2, batch_size=16, augment="none")

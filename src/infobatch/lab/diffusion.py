@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,16 +11,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from ..integrations import needs
 from ..scoring.diffusion import ExpectedLoss, noise_prediction, relative
 from . import datasets
-from .classification import InMemory
 from .datasets import Images, Split
 from .device import autocast, for_precision
 from .folders import Decoded, Lazy
-from .recipe import Recipe
+from .images import ImageRecipe, InMemory, batches, shown
 
 _TEST_BATCH = 500
 TIMESTEPS = 1000
@@ -63,7 +62,7 @@ SCORES = ("loss", "relative")
 
 
 @dataclass(frozen=True)
-class DiffusionRecipe(Recipe):
+class DiffusionRecipe(ImageRecipe):
     """A recipe for latent diffusion.
 
     ``autoencoder`` is "tiny", which is trained first, for ``autoencoder_steps`` on the training images, the same for
@@ -75,8 +74,7 @@ class DiffusionRecipe(Recipe):
 
     task: ClassVar[str] = "diffusion"
     choices: ClassVar[dict[str, Iterable[str]]] = {
-        **Recipe.choices,
-        "dataset": datasets.NAMES,
+        **ImageRecipe.choices,
         "model": MODELS,
         "score": SCORES,
     }
@@ -94,9 +92,6 @@ class DiffusionRecipe(Recipe):
             raise ValueError(f"held_out must be at least 1, or None for all test images, got {self.held_out}")
         if self.autoencoder_steps < 1:
             raise ValueError(f"autoencoder_steps must be at least 1, got {self.autoencoder_steps}")
-
-    def _is_choice(self, name: str) -> bool:
-        return not (name == "dataset" and self.dataset.startswith(datasets.HUGGING_FACE))
 
     def create_task(self, data: Path | None = None) -> LatentDiffusion:
         return LatentDiffusion(self, datasets.load(self.dataset, data))
@@ -233,14 +228,14 @@ class LatentDiffusion:
         """
         made = self.generate(model, count, steps=steps, seed=seed)
         with torch.inference_mode():
-            real = [features(images.to(self.device) / 255) for images in self._batches(self.test_images)]
+            pixels = (images.to(self.device) / 255 for images, _ in batches(self.test_images, self.recipe))
+            real = [features(images) for images in pixels]
             found = [features(images) for images in torch.split(made, _TEST_BATCH)]
         return frechet_distance(torch.cat(real), torch.cat(found))
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
         """Training images and what they show, for the report."""
-        images, labels = self.images.__getitems__(indices)
-        return images.permute(0, 2, 3, 1).numpy(), [self.data.classes[label] for label in labels.tolist()]
+        return shown(self.images, self.data.classes, indices)
 
     # -- how -----------------------------------------------------------------------------------------------------------
 
@@ -268,9 +263,9 @@ class LatentDiffusion:
         return model.eval().requires_grad_(False)
 
     @torch.no_grad()
-    def _encoded(self, images: Dataset[Any]) -> Tensor:
+    def _encoded(self, images: InMemory | Decoded) -> Tensor:
         found = []
-        for batch in self._batches(images):
+        for batch, _ in batches(images, self.recipe):
             made = self.autoencoder.encode(_centred(batch.to(self.device)))
             # A variational autoencoder gives a distribution, of which the most likely is taken; others give a value.
             found.append((made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents).cpu())
@@ -279,17 +274,6 @@ class LatentDiffusion:
     def _decoded(self, latents: Tensor) -> Tensor:
         found: Tensor = self.autoencoder.decode(latents / self.scale).sample
         return (found / 2 + 0.5).clamp(0, 1)
-
-    def _batches(self, images: Dataset[Any]) -> Iterator[Tensor]:
-        # Given a generator, the loader leaves torch's global random state alone.
-        loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
-            images,
-            _TEST_BATCH,
-            num_workers=self.recipe.workers,
-            collate_fn=self.collate,
-            generator=torch.Generator(),
-        )
-        return (batch for batch, _ in loader)
 
 
 def trained_autoencoder(images: InMemory | Decoded, steps: int, device: torch.device) -> nn.Module:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from ..integrations import needs
 from ..report.records import Measure
 from ..scoring import masked
 from . import datasets
-from .classification import AUGMENTATIONS, InMemory, augmented
 from .datasets import Images
-from .device import autocast, for_precision
-from .folders import Decoded, Lazy
-from .recipe import Recipe
+from .device import autocast
+from .folders import Decoded
+from .images import AugmentedRecipe, ImageTask, InMemory
 
-_TEST_BATCH = 500
 _TOKEN_STD = 0.02
 _RIDGE = 1e-3  # what the probe adds to the features' variance, which is 1
 _TINY: dict[str, Any] = {
@@ -45,7 +40,7 @@ METRICS = {"reconstruction": ("held-out reconstruction error", False), "probe": 
 
 
 @dataclass(frozen=True)
-class MaskedRecipe(Recipe):
+class MaskedRecipe(AugmentedRecipe):
     """A recipe for masked-image pre-training.
 
     ``mask_ratio`` of an image's patches are hidden; ``normalised`` guesses patches of mean 0 and variance 1
@@ -56,14 +51,11 @@ class MaskedRecipe(Recipe):
 
     task: ClassVar[str] = "masked"
     choices: ClassVar[dict[str, Iterable[str]]] = {
-        **Recipe.choices,
-        "dataset": datasets.NAMES,
+        **AugmentedRecipe.choices,
         "model": MODELS,
-        "augment": AUGMENTATIONS,
         "metric": METRICS,
     }
 
-    augment: str = "crop-flip"
     mask_ratio: float = 0.75
     normalised: bool = True
     metric: str = "reconstruction"
@@ -76,40 +68,22 @@ class MaskedRecipe(Recipe):
         if self.held_out is not None and self.held_out < 1:
             raise ValueError(f"held_out must be at least 1, or None for all test images, got {self.held_out}")
 
-    def _is_choice(self, name: str) -> bool:
-        return not (name == "dataset" and self.dataset.startswith(datasets.HUGGING_FACE))
-
     def create_task(self, data: Path | None = None) -> MaskedImages:
         return MaskedImages(self, datasets.load(self.dataset, data))
 
 
-class MaskedImages:
-    """What the training loop asks of a task. It computes on ``device``: the GPU if there is one, else the CPU."""
+class MaskedImages(ImageTask):
+    """What the training loop asks of a task."""
+
+    recipe: MaskedRecipe
 
     def __init__(self, recipe: MaskedRecipe, data: Images, device: torch.device | str | None = None) -> None:
-        self.recipe, self.data = recipe, data
+        super().__init__(recipe, data, device, recipe.held_out)
         self.metric, self.higher_is_better = METRICS[recipe.metric]
-        self.device = for_precision(recipe.precision, device)
-        train, test = data.train.head(recipe.samples), data.test.head(recipe.held_out)
-        if isinstance(train, Lazy) and recipe.workers == 0:
-            raise ValueError(
-                f"{data.name} is read and cropped at random by the loader's workers, which draw from its generator: "
-                "workers must be at least 1, got 0 (--set workers=4)"
-            )
         side, patch = data.train.size, MODELS[recipe.model]["patch_size"]
         if side % patch:
             raise ValueError(f"{recipe.model} needs images whose side is a multiple of {patch}, got {side}")
         self.patch, self.patches = patch, (side // patch) ** 2
-        self.train = Decoded(train, recipe.augment) if isinstance(train, Lazy) else InMemory(train)
-        self.test = Decoded(test) if isinstance(test, Lazy) else InMemory(test)
-        self.mean, self.std = (
-            torch.tensor(value, device=self.device).view(1, -1, 1, 1) * 255 for value in (data.mean, data.std)
-        )
-
-    @staticmethod
-    def collate(batch: Any) -> Any:
-        """Batches come whole."""
-        return batch
 
     def model(self, seed: int) -> nn.Module:
         """The recipe's network, on the device; torch's global random state is left alone."""
@@ -124,9 +98,7 @@ class MaskedImages:
 
     def losses(self, model: nn.Module, batch: tuple[Tensor, Tensor], generator: torch.Generator) -> Tensor:
         """One loss per image, augmented and masked by chance, in fp32."""
-        images = batch[0].to(self.device, non_blocking=True)
-        if isinstance(self.train, InMemory):
-            images = augmented(images, self.recipe.augment, generator)
+        images = self._augmented(batch[0].to(self.device, non_blocking=True), generator)
         return self._losses(model, images, torch.rand(len(images), self.patches, generator=generator))
 
     @torch.inference_mode()
@@ -143,12 +115,7 @@ class MaskedImages:
             return [Measure(METRICS["reconstruction"][0], self._error(model), False)]
         return [Measure(METRICS["probe"][0], self._accuracy(model), True)]
 
-    def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
-        """Training images and what they show, for the report."""
-        images, labels = self._plain().__getitems__(indices)
-        return images.permute(0, 2, 3, 1).numpy(), [self.data.classes[label] for label in labels.tolist()]
-
-    def features(self, model: nn.Module, data: Dataset[Any]) -> tuple[Tensor, Tensor]:
+    def features(self, model: nn.Module, data: InMemory | Decoded) -> tuple[Tensor, Tensor]:
         """What the encoder makes of whole images, the mean over their patches, and the labels."""
         encoder, order = self._encoder(model), torch.arange(self.patches, dtype=torch.float32, device=self.device)
         found, labels = [], []
@@ -203,24 +170,6 @@ class MaskedImages:
             norm_pix_loss=self.recipe.normalised,
             **MODELS[self.recipe.model],
         )
-
-    def _scaled(self, images: Tensor) -> Tensor:
-        return (images - self.mean) / self.std
-
-    def _plain(self) -> InMemory | Decoded:
-        """The training images without augmentation."""
-        return Decoded(self.train.source) if isinstance(self.train, Decoded) else self.train
-
-    def _batches(self, data: Dataset[Any]) -> Iterator[tuple[Tensor, Tensor]]:
-        # Given a generator, the loader leaves torch's global random state alone.
-        loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
-            data,
-            _TEST_BATCH,
-            num_workers=self.recipe.workers,
-            collate_fn=self.collate,
-            generator=torch.Generator(),
-        )
-        return iter(loader)
 
 
 @torch.no_grad()

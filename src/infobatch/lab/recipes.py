@@ -32,6 +32,20 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     "fashion-mnist": {
         "small": ClassificationRecipe("fashion-mnist", "strided-cnn", 20, lr=0.2, augment="flip"),
     },
+    # timm's options together: inputs are mixed in pairs, and the average of the weights is judged.
+    "fashion-mnist-mixed": {
+        "small": ClassificationRecipe(
+            *("fashion-mnist", "conv-mlp", 20),
+            lr=0.1,
+            samples=20_000,
+            augment="flip",
+            label_smoothing=0.1,
+            random_erase=0.25,
+            mixup=0.2,
+            cutmix=1.0,
+            ema=0.99,
+        ),
+    },
     "cifar10": {
         "small": ClassificationRecipe("cifar10", "conv-mlp", 15, lr=0.1, augment="none"),
         "paper": ClassificationRecipe("cifar10", "resnet18", 200, lr=0.2, label_smoothing=0.1, precision="fp16"),
