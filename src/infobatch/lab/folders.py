@@ -55,17 +55,7 @@ class Files(Lazy):
     names: NDArray[np.bytes_]
 
     def picture(self, index: int) -> Image.Image:
-        with needs("PIL", "lab"):
-            from PIL import Image
-
-        path = self.folder / os.fsdecode(self.names[index])
-        try:
-            with Image.open(path) as opened:
-                opened.load()
-                picture: Image.Image = opened
-                return picture
-        except OSError as error:
-            raise OSError(f"{path} cannot be read as an image: {error}") from error
+        return opened(self.folder / os.fsdecode(self.names[index]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +168,20 @@ def _columns(name: str, features: Any) -> tuple[str, str]:
         return (named or columns)[0]
 
     return one(datasets.Image, ("image", "img")), one(datasets.ClassLabel, ("label", "fine_label"))
+
+
+def opened(path: Path) -> Image.Image:
+    """The picture in a file."""
+    with needs("PIL", "lab"):
+        from PIL import Image
+
+    try:
+        with Image.open(path) as file:
+            file.load()
+            picture: Image.Image = file
+            return picture
+    except OSError as error:
+        raise OSError(f"{path} cannot be read as an image: {error}") from error
 
 
 # -- as tensors -----------------------------------------------------------------------------------------------------

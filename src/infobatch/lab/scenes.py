@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..integrations import needs
 from ..scoring.segmentation import IGNORED
 from .datasets import IMAGENET_MEAN, IMAGENET_STD, USUAL
+from .folders import opened
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -43,12 +43,12 @@ class Split:
 
     def picture(self, index: int) -> Image.Image:
         """One picture, in colour."""
-        return _opened(self.images[index]).convert("RGB")
+        return opened(self.images[index]).convert("RGB")
 
     def labels(self, index: int) -> NDArray[np.uint8]:
         """The class of every pixel, height × width; 255 where there is none."""
         path = self.maps[index]
-        numbers = np.asarray(_opened(path))
+        numbers = np.asarray(opened(path))
         if numbers.ndim != 2 or numbers.dtype != np.uint8:
             raise ValueError(f"{path} must hold one byte per pixel, its class; got {numbers.dtype} of {numbers.shape}")
         found = self.table[numbers]
@@ -108,19 +108,6 @@ class Pictures(Dataset[tuple[Tensor, Tensor]]):
         if not self.whole_labels:
             labels = np.array(Image.fromarray(labels).resize((width, height), Image.Resampling.NEAREST))
         return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous(), torch.from_numpy(labels)
-
-
-def _opened(path: Path) -> Image.Image:
-    with needs("PIL", "lab"):
-        from PIL import Image
-
-    try:
-        with Image.open(path) as opened:
-            opened.load()
-            picture: Image.Image = opened
-            return picture
-    except OSError as error:
-        raise OSError(f"{path} cannot be read as an image: {error}") from error
 
 
 # -- where they come from -------------------------------------------------------------------------------------------
