@@ -198,18 +198,34 @@ def test_generated_images_depend_on_the_seed_and_not_on_global_chance(plain):
     assert not torch.equal(one, other)
 
 
+class Knows(torch.nn.Module):
+    """Of a single latent x₀ the noise in x is known: (x - √ᾱ x₀) / √(1 - ᾱ)."""
+
+    def __init__(self, noise, latent):
+        super().__init__()
+        self.noise, self.latent = noise, latent
+
+    def forward(self, noisy, timestep):
+        kept = self.noise.alphas_cumprod[timestep].view(-1, 1, 1, 1)
+        return (noisy - kept.sqrt() * self.latent) / (1 - kept).sqrt()
+
+
 def test_a_model_that_knows_the_noise_generates_the_image(plain):
-    """Of a single latent x₀ the noise in x is known: (x - √ᾱ x₀) / √(1 - ᾱ). DDIM must end at x₀."""
-
-    class Knows(torch.nn.Module):
-        def forward(self, noisy, timestep):
-            kept = plain.noise.alphas_cumprod[timestep].view(-1, 1, 1, 1)
-            return (noisy - kept.sqrt() * plain.train.values[:1]) / (1 - kept).sqrt()
-
-    made = plain.generate(Knows(), 2, steps=50)
+    made = plain.generate(Knows(plain.noise, plain.train.values[:1]), 2, steps=50)
     with torch.no_grad():
         decoded = plain.autoencoder.decode(plain.train.values[:1] / plain.scale).sample
     torch.testing.assert_close(made, (decoded / 2 + 0.5).clamp(0, 1).expand(2, -1, -1, -1), rtol=0, atol=0.03)
+
+
+def test_how_far_new_latents_are_from_held_out_ones(plain):
+    """All new ones are x₀: the distance is that of x₀ to the mean of the real ones, and the real ones' spread."""
+    [(name, found, higher_is_better)] = plain.further(Knows(plain.noise, plain.train.values[:1]))
+    latents = torch.cat([plain.test.values, plain.train.values[:1]])
+    pooled = latents.unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1)).flatten(1).double()
+    real, x0 = pooled[:-1], pooled[-1]
+    expected = (real.mean(0) - x0).square().sum() + real.var(0).sum()
+    assert found == pytest.approx(float(expected), rel=0.03)
+    assert (name, higher_is_better) == ("Fréchet distance of 40 new latents", False)
 
 
 def test_fid_takes_the_users_network(plain):

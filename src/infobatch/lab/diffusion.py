@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
 from torch.utils.data import Dataset
 
 from ..integrations import needs
+from ..report.records import Measure
 from ..scoring.diffusion import ExpectedLoss, noise_prediction, relative
 from . import datasets
 from .datasets import Images, Split
@@ -22,6 +24,7 @@ from .folders import Decoded, Lazy
 from .images import ImageRecipe, InMemory, batches, shown
 
 _TEST_BATCH = 500
+_DRAWN_STEPS = 25  # of DDIM, for the images whose latents are measured
 TIMESTEPS = 1000
 # Latent diffusion's own noise (Rombach et al.); what they call linear is linear in the square root.
 _NOISE: dict[str, Any] = {
@@ -31,6 +34,15 @@ _NOISE: dict[str, Any] = {
     "beta_schedule": "scaled_linear",
 }
 MODELS: dict[str, dict[str, Any]] = {
+    # Small enough to come near what it can do in a few thousand steps.
+    "unet-micro": {
+        "layers_per_block": 1,
+        "block_out_channels": (16, 16),
+        "down_block_types": ("DownBlock2D", "DownBlock2D"),
+        "up_block_types": ("UpBlock2D", "UpBlock2D"),
+        "attention_head_dim": 16,
+        "norm_num_groups": 4,
+    },
     "unet-tiny": {
         "layers_per_block": 1,
         "block_out_channels": (32, 32),
@@ -201,21 +213,17 @@ class LatentDiffusion:
     @torch.inference_mode()
     def generate(self, model: nn.Module, count: int, *, steps: int = 50, seed: int = 0) -> Tensor:
         """New images with values in [0, 1], from noise, by ``steps`` of DDIM."""
-        from diffusers import DDIMScheduler
+        return torch.cat([self._decoded(latents) for latents in self._new_latents(model, count, steps, seed)])
 
-        model.eval()
-        scheduler = DDIMScheduler(**_NOISE, clip_sample=False, set_alpha_to_one=False)
-        scheduler.set_timesteps(steps)
-        generator = torch.Generator().manual_seed(seed)
-        made = []
-        for start in range(0, count, _TEST_BATCH):
-            shape = (min(_TEST_BATCH, count - start), *self.train.values.shape[1:])
-            latents = torch.randn(shape, generator=generator).to(self.device)
-            for timestep in scheduler.timesteps:
-                predicted = model(latents, timestep.to(self.device))
-                latents = scheduler.step(predicted, timestep, latents).prev_sample
-            made.append(self._decoded(latents))
-        return torch.cat(made)
+    @torch.inference_mode()
+    def further(self, model: nn.Module) -> list[Measure]:
+        """How far the latents of new images are from those of held-out ones: FID's distance, without its network."""
+        count = min(len(self.test), _TEST_BATCH)
+        if count < 2:
+            return []  # one image has no spread
+        made = torch.cat(list(self._new_latents(model, count, _DRAWN_STEPS, seed=0))).cpu()
+        real, found = (avg_pool2d(latents, 2).flatten(1) for latents in (self.test.values[:count], made))
+        return [Measure(f"Fréchet distance of {count} new latents", frechet_distance(real, found), False)]
 
     def fid(
         self, model: nn.Module, features: Callable[[Tensor], Tensor], count: int, *, steps: int = 50, seed: int = 0
@@ -245,6 +253,22 @@ class LatentDiffusion:
         with autocast(self.recipe.precision, self.device):
             predicted = model(noisy, timestep)
         return noise_prediction(predicted, noise)
+
+    def _new_latents(self, model: nn.Module, count: int, steps: int, seed: int) -> Iterator[Tensor]:
+        """A part of them at a time."""
+        from diffusers import DDIMScheduler
+
+        model.eval()
+        scheduler = DDIMScheduler(**_NOISE, clip_sample=False, set_alpha_to_one=False)
+        scheduler.set_timesteps(steps)
+        generator = torch.Generator().manual_seed(seed)
+        for start in range(0, count, _TEST_BATCH):
+            shape = (min(_TEST_BATCH, count - start), *self.train.values.shape[1:])
+            latents = torch.randn(shape, generator=generator).to(self.device)
+            for timestep in scheduler.timesteps:
+                predicted = model(latents, timestep.to(self.device))
+                latents = scheduler.step(predicted, timestep, latents).prev_sample
+            yield latents
 
     def _pixels(self, split: Split | Lazy) -> InMemory | Decoded:
         if isinstance(split, Split):

@@ -123,13 +123,14 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     "masked": {
         "small": MaskedRecipe(
-            *("cifar10", "vit-mae-tiny", 24, 32, "adamw"),
+            *("fashion-mnist", "vit-mae-micro", 48, 16, "adamw"),
             lr=3e-3,
             weight_decay=0.05,
             samples=1500,
             augment="none",
             normalised=False,
-            held_out=500,
+            metric="probe",
+            judge_every=8,
         ),
         "paper": MaskedRecipe(
             *("imagenet", "vit-mae-base", 300, 1024, "adamw"),
@@ -157,7 +158,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     "alpaca": {
         "small": InstructionRecipe(
             *("alpaca", "llama-tiny", 10, 32, "adamw"),
-            lr=2e-3,
+            lr=1e-3,
             weight_decay=0.0,
             clip=1.0,
             samples=2000,
