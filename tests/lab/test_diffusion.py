@@ -1,6 +1,7 @@
 """Latent diffusion as a task: the autoencoder, losses and scores, the metric, generated images and their distance."""
 
 import re
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -219,13 +220,19 @@ def test_a_model_that_knows_the_noise_generates_the_image(plain):
 
 def test_how_far_new_latents_are_from_held_out_ones(plain):
     """All new ones are x₀: the distance is that of x₀ to the mean of the real ones, and the real ones' spread."""
-    [(name, found, higher_is_better)] = plain.further(Knows(plain.noise, plain.train.values[:1]))
+    model = Knows(plain.noise, plain.train.values[:1])
+    found = plain.distance(model)
     latents = torch.cat([plain.test.values, plain.train.values[:1]])
     pooled = latents.unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1)).flatten(1).double()
     real, x0 = pooled[:-1], pooled[-1]
     expected = (real.mean(0) - x0).square().sum() + real.var(0).sum()
     assert found == pytest.approx(float(expected), rel=0.03)
-    assert (name, higher_is_better) == ("Fréchet distance of 40 new latents", False)
+    assert plain.evaluate(model) == plain.error(model)
+    assert plain.further(model) == [("Fréchet distance of new latents to held-out ones", found, False)]
+    by_distance = copy(plain)
+    by_distance.recipe = replace(RECIPE, metric="distance")
+    assert by_distance.evaluate(model) == found
+    assert by_distance.further(model) == [("held-out noise-prediction error", plain.error(model), False)]
 
 
 def test_fid_takes_the_users_network(plain):
@@ -285,8 +292,8 @@ def test_the_papers_network_has_the_size_it_is_said_to_have():
 
 
 def test_wrong_settings_are_refused():
-    with pytest.raises(ValueError, match="held_out must be at least 1, or None for all test images, got 0"):
-        replace(RECIPE, held_out=0)
+    with pytest.raises(ValueError, match="held_out must be at least 2, or None for all test images, got 1"):
+        replace(RECIPE, held_out=1)
     with pytest.raises(ValueError, match="autoencoder_steps must be at least 1, got 0"):
         replace(RECIPE, autoencoder_steps=0)
     with pytest.raises(ValueError, match="score: there is no 'lost'; did you mean loss"):

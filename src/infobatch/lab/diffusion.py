@@ -24,7 +24,7 @@ from .folders import Decoded, Lazy
 from .images import ImageRecipe, InMemory, batches, shown
 
 _TEST_BATCH = 500
-_DRAWN_STEPS = 25  # of DDIM, for the images whose latents are measured
+_NEW, _NEW_STEPS = 1000, 25  # so many new images are measured, made by so many steps of DDIM
 TIMESTEPS = 1000
 # Latent diffusion's own noise (Rombach et al.); what they call linear is linear in the square root.
 _NOISE: dict[str, Any] = {
@@ -71,6 +71,7 @@ _AUTOENCODER: dict[str, Any] = {
 }
 _AUTOENCODER_BATCH, _AUTOENCODER_LR, _AUTOENCODER_KL = 32, 6e-3, 1e-6
 SCORES = ("loss", "relative")
+METRICS = {"error": "held-out noise-prediction error", "distance": "Fréchet distance of new latents to held-out ones"}
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,9 @@ class DiffusionRecipe(ImageRecipe):
     ``autoencoder`` is "tiny", which is trained first, for ``autoencoder_steps`` on the training images, the same for
     all runs; or a pre-trained one: a folder or a name on the Hugging Face hub that diffusers reads, NAME:SUBFOLDER if
     it lies in one. ``score`` "loss" judges a sample by its last loss, "relative" by that loss over what is usual at
-    its timestep. The metric is judged on the first ``held_out`` test images, None for all. Pictures that are read when
-    they are needed are cut to ``image_size``.
+    its timestep. ``metric`` is judged on the first ``held_out`` test images, None for all: "error" is the loss on them,
+    "distance" how far new ones are from them (:meth:`LatentDiffusion.distance`). Pictures that are read when they are
+    needed are cut to ``image_size``.
     """
 
     task: ClassVar[str] = "diffusion"
@@ -89,19 +91,21 @@ class DiffusionRecipe(ImageRecipe):
         **ImageRecipe.choices,
         "model": MODELS,
         "score": SCORES,
+        "metric": METRICS,
     }
 
     delta: float = 0.825  # the paper's, appendix A.5
     autoencoder: str = OWN_AUTOENCODER
     autoencoder_steps: int = 200
     score: str = "loss"
+    metric: str = "error"
     held_out: int | None = None
     image_size: int = 256
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.held_out is not None and self.held_out < 1:
-            raise ValueError(f"held_out must be at least 1, or None for all test images, got {self.held_out}")
+        if self.held_out is not None and self.held_out < 2:
+            raise ValueError(f"held_out must be at least 2, or None for all test images, got {self.held_out}")
         if self.autoencoder_steps < 1:
             raise ValueError(f"autoencoder_steps must be at least 1, got {self.autoencoder_steps}")
 
@@ -145,14 +149,13 @@ class LatentDiffusion:
     nothing.
     """
 
-    metric = "held-out noise-prediction error"
     higher_is_better = False
 
     def __init__(self, recipe: DiffusionRecipe, data: Images, device: torch.device | str | None = None) -> None:
         with needs("diffusers", "diffusion"):
             from diffusers import DDPMScheduler
 
-        self.recipe, self.data = recipe, data
+        self.recipe, self.data, self.metric = recipe, data, METRICS[recipe.metric]
         self.device = for_precision(recipe.precision, device)
         self.images = self._pixels(data.train.head(recipe.samples))
         self.test_images = self._pixels(data.test.head(recipe.held_out))
@@ -196,6 +199,18 @@ class LatentDiffusion:
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> float:
+        """The metric on the held-out images."""
+        return self.distance(model) if self.recipe.metric == "distance" else self.error(model)
+
+    @torch.inference_mode()
+    def further(self, model: nn.Module) -> list[Measure]:
+        """The metric that the recipe does not name."""
+        if self.recipe.metric == "distance":
+            return [Measure(METRICS["error"], self.error(model), False)]
+        return [Measure(METRICS["distance"], self.distance(model), False)]
+
+    @torch.inference_mode()
+    def error(self, model: nn.Module) -> float:
         """The mean loss on held-out images: each with its timestep and its noise, the same for all models.
 
         The timesteps are spread evenly over all there are, so that their chance adds no noise to the metric.
@@ -216,14 +231,15 @@ class LatentDiffusion:
         return torch.cat([self._decoded(latents) for latents in self._new_latents(model, count, steps, seed)])
 
     @torch.inference_mode()
-    def further(self, model: nn.Module) -> list[Measure]:
-        """How far the latents of new images are from those of held-out ones: FID's distance, without its network."""
-        count = min(len(self.test), _TEST_BATCH)
-        if count < 2:
-            return []  # one image has no spread
-        made = torch.cat(list(self._new_latents(model, count, _DRAWN_STEPS, seed=0))).cpu()
-        real, found = (avg_pool2d(latents, 2).flatten(1) for latents in (self.test.values[:count], made))
-        return [Measure(f"Fréchet distance of {count} new latents", frechet_distance(real, found), False)]
+    def distance(self, model: nn.Module) -> float:
+        """How far the latents of new images are from those held out: FID's distance without its network.
+
+        Of each up to ``_NEW``, averaged over 2 × 2. The noise that new images begin with is the same for all models.
+        """
+        wanted = self.test.values[:_NEW]
+        made = torch.cat(list(self._new_latents(model, len(wanted), _NEW_STEPS, seed=0))).cpu()
+        real, found = (avg_pool2d(latents, 2).flatten(1) for latents in (wanted, made))
+        return frechet_distance(real, found)
 
     def fid(
         self, model: nn.Module, features: Callable[[Tensor], Tensor], count: int, *, steps: int = 50, seed: int = 0

@@ -143,7 +143,13 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     "diffusion": {
         "small": DiffusionRecipe(
-            *("cifar10", "unet-tiny", 24, 32, "adamw"), lr=2e-3, weight_decay=0.01, samples=1500, held_out=500
+            *("cifar10", "unet-micro", 36, 16, "adamw"),
+            lr=2e-3,
+            weight_decay=0.01,
+            samples=1500,
+            metric="distance",
+            held_out=1000,
+            judge_every=12,
         ),
         "paper": DiffusionRecipe(
             *("imagefolder", "unet-ffhq", 444, 21, "adamw"),
