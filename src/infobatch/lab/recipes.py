@@ -186,8 +186,9 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     "detection": {
         "small": DetectionRecipe(
-            *("fashion-scenes", "deformable-detr-tiny", 10, 16, "adamw"),
+            *("fashion-scenes", "deformable-detr-tiny", 30, 16, "adamw"),
             lr=2e-3,
+            judge_every=5,
             weight_decay=1e-4,
             clip=1.0,
             scenes=1500,
