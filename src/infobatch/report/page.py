@@ -156,13 +156,24 @@ def _card(outcome: Outcome, margin: float, digits: int) -> str:
         said = '<p class="soft">no difference to full data to tell</p>'
     else:
         seeds = f"{len(outcome.pairs)} paired seeds" if len(outcome.pairs) > 1 else "one seed, no result"
-        said = f"<p><b>{_number(change.mean, f'+.{digits}f')}</b> in {metric}</p>"
+        said = f"<p>{_gain(change.mean, digits, outcome.runs[0].higher_is_better)} in {metric}</p>"
         said += f'<p class="soft">{_interval(outcome, digits)}{seeds}</p>'
     return (
         f'<article class="card"><h2>{_key(outcome)}{_text(outcome.name)}</h2>'
         f'<p class="big">{_percent(outcome.saved)} <small>fewer samples</small></p>{said}'
         f"<p>{_verdict(outcome, margin)}</p></article>"
     )
+
+
+def _gain(difference: float, digits: int, higher_is_better: bool) -> str:
+    """A difference, as a number and, where a higher value of the metric is not the better one, in words.
+
+    >>> _gain(0.19, 2, True), _gain(-0.01, 3, False)
+    ('<b>+0.19</b>', '<b>0.010</b> worse')
+    """
+    if higher_is_better:
+        return f"<b>{_number(difference, f'+.{digits}f')}</b>"
+    return f"<b>{abs(difference):.{digits}f}</b> {'better' if difference >= 0 else 'worse'}"
 
 
 def _interval(outcome: Outcome, digits: int) -> str:
