@@ -147,7 +147,6 @@ RECIPES: dict[str, dict[str, Recipe]] = {
             lr=2e-3,
             weight_decay=0.01,
             samples=1500,
-            metric="distance",
             held_out=1000,
             judge_every=12,
         ),
