@@ -70,6 +70,17 @@ def test_the_figure_shows_each_method_in_its_colour_and_intervals_with_several_s
     assert share(path, shade) < 1e-4  # edges of letters
 
 
+def test_curves_are_drawn_where_not_every_epoch_was_judged(tmp_path: Path) -> None:
+    def seldom(values: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(value if epoch % 3 == 2 else float("nan") for epoch, value in enumerate(values))
+
+    records, path = [replace(r, values=seldom(r.values)) for r in runs(["full", "infobatch"])], tmp_path / "figure.png"
+    export.figure(records, path)
+    drawn = share(path, export.COLOURS[1])
+    export.figure([replace(r, values=(float("nan"),) * 11 + r.values[-1:]) for r in records], path)
+    assert drawn > 1.2 * share(path, export.COLOURS[1])  # of the first picture some is the curve
+
+
 def test_the_svg_says_how_many_seeds_and_calls_one_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("matplotlib").rcParams, "svg.fonttype", "none")  # text as text
     export.figure(runs(["full", "infobatch"], [0, 1, 2]), tmp_path / "figure.svg")

@@ -62,12 +62,14 @@ def _curves(axes: Axes, found: Sequence[Outcome]) -> None:
     dress(axes, f"{metric[:1].upper() + metric[1:]}: {how}", "samples trained on")
     axes.grid(axis="y", color=FAINT)
     for outcome in found:
-        band, samples, colour = outcome.band(lambda run: run.values), outcome.samples, _colour(outcome)
+        band, colour = outcome.band(lambda run: run.values), _colour(outcome)
         style = STYLES[max(outcome.number - 1, 0) // METHODS % len(STYLES)]
-        axes.plot(samples, band.mean, style, color=colour, linewidth=1.8)
-        axes.plot(samples[-1:], band.mean[-1:], "o", color=colour, markersize=5)
+        judged = np.isfinite(band.mean)  # a recipe may not judge after every epoch
+        samples, middle = np.array(outcome.samples)[judged], np.array(band.mean)[judged]
+        axes.plot(samples, middle, style, color=colour, linewidth=1.8)
+        axes.plot(samples[-1:], middle[-1:], "o", color=colour, markersize=5)
         if band.reach is not None:
-            middle, reach = np.array(band.mean), np.array(band.reach)
+            reach = np.array(band.reach)[judged]
             axes.fill_between(samples, middle - reach, middle + reach, color=colour, alpha=0.16, linewidth=0)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
