@@ -1,5 +1,6 @@
 """Latent diffusion as a task: the autoencoder, losses and scores, the metric, generated images and their distance."""
 
+import math
 import re
 from copy import copy
 from dataclasses import replace
@@ -245,6 +246,13 @@ def test_fid_takes_the_users_network(plain):
     real = features(torch.from_numpy(IMAGES.test.images[:40]).permute(0, 3, 1, 2) / 255)
     assert found == pytest.approx(frechet_distance(real, features(plain.generate(model, 8, steps=2))), rel=1e-4)
     assert found > 0
+
+
+def test_a_model_that_diverged_has_no_distance_and_its_record_is_kept(plain, tmp_path):
+    recipe = replace(RECIPE, lr=1e30, epochs=1)
+    [record] = Comparison(recipe, [MethodSpec.parse("full")], [0], tmp_path).run(copy(plain))
+    assert math.isnan(record.value)
+    assert math.isnan(record.further[0].value)
 
 
 def test_the_frechet_distance_of_gaussians_with_known_moments():

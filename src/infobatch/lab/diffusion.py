@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -358,6 +359,8 @@ def frechet_distance(one: Tensor, other: Tensor) -> float:
         )
     if min(len(one), len(other)) < 2:
         raise ValueError(f"each set needs at least 2 samples for its spread, got {len(one)} and {len(other)}")
+    if not (one.isfinite().all() and other.isfinite().all()):
+        return math.nan  # of a model that diverged; there are no eigenvalues then
     (mean, spread), (other_mean, other_spread) = (_gaussian(features) for features in (one, other))
     values, vectors = torch.linalg.eigh(spread)
     root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T

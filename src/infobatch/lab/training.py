@@ -34,7 +34,11 @@ Watch = Callable[[Tick], None]
 
 
 class Task(Protocol):
-    """What is trained: data, a model, one loss per sample, and a figure of merit."""
+    """What is trained: data, a model, one loss per sample, and a figure of merit.
+
+    It may also have ``pictures(indices)``, samples for the report, and ``further(model)``, what else is measured after
+    training, once.
+    """
 
     metric: str
     higher_is_better: bool
