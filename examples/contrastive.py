@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from infobatch import InfoBatch
-from infobatch.core.pairs import PairWeights
+from infobatch import PairWeights
 from infobatch.lab import fashion
 from infobatch.lab.images import augmented
 from infobatch.lab.models import small_cnn

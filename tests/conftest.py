@@ -1,3 +1,8 @@
+import os
+
+# Some virtual machines announce AMX and then stop a process that uses it. Read when torch's oneDNN is first used.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 import torch
 from hypothesis import settings
 

@@ -1,6 +1,6 @@
 """The plan of one epoch, slowly: the paper's equations in exact fractions, sample by sample.
 
-The twin of ``infobatch.core.grouped`` and ``infobatch.core.anneal``. It says everything about a plan but what is left
+The twin of ``infobatch.methods.grouped`` and ``core.plan``. It says everything about a plan but what is left
 to chance: which samples form a group, how many of them go, and what those that stay weigh. Numbers the user wrote are
 read as the decimals they look like.
 """
@@ -31,8 +31,9 @@ def decimal(number: float) -> Fraction:
 
 
 def is_pruned(epoch: int, num_epochs: int, delta: float, warmup: int = 0) -> bool:
-    """Eq. 10: epoch t is pruned while t < δ·C; the first epoch and the warm-up never are."""
-    return epoch > 0 and epoch >= warmup and epoch < decimal(delta) * num_epochs
+    """Eq. 10: epoch t is pruned while t < δ·C; the first epoch and the warm-up never are, nor the last if δ < 1."""
+    last = epoch == num_epochs - 1 and delta < 1
+    return epoch > 0 and epoch >= warmup and epoch < decimal(delta) * num_epochs and not last
 
 
 def below_mean(ratio: float) -> Rule:

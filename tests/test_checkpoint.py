@@ -240,13 +240,14 @@ def test_a_state_of_an_older_release_is_brought_up_to_date(monkeypatch: pytest.M
 
 def test_a_state_of_version_1_had_no_memory() -> None:
     state = trained().state_dict()
-    old = {**{k: v for k, v in state.items() if k not in ("memory", "passed over")}, "version": 1}
+    old = {**{k: v for k, v in state.items() if k not in ("memory", "passed over", "batch size")}, "version": 1}
     old["checksum"] = core_state.checksum(old)
     train_data = InfoBatch(TensorDataset(torch.arange(23.0)), 4)
 
     train_data.load_state_dict(old)
 
-    assert differences(train_data.state_dict(), state) == []
+    unknown = {"batch size": 0, "checksum": 0}  # an old state did not say how the loader cuts its batches
+    assert differences({**train_data.state_dict(), **unknown}, {**state, **unknown}) == []
 
 
 def test_a_version_nobody_can_migrate_is_refused() -> None:

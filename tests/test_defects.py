@@ -18,8 +18,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSampler
 
-from infobatch import InfoBatch
-from infobatch.core.ledger import DriftError
+from infobatch import DriftError, InfoBatch
 from infobatch.core.thresholds import exact_mean
 
 N = 23
@@ -228,12 +227,12 @@ def snapshot():
     return [dict(place) if isinstance(place, dict) else dict(vars(place)) for place in places]
 before = snapshot()
 from infobatch import InfoBatch
-train_data = InfoBatch(TensorDataset(torch.arange(9.)), 3, delta=1.0)
+train_data = InfoBatch(TensorDataset(torch.arange(24.)), 3, delta=1.0)
 loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
 for _ in range(3):
     for x, in loader:
         train_data.update(x)
-assert len(train_data.plan) < 9
+assert len(train_data.plan) < 24
 assert snapshot() == before
 """
 

@@ -210,7 +210,7 @@ def test_an_epoch_that_is_over_is_freed_at_once() -> None:
     try:
         for epoch in range(3):
             train_data.set_epoch(epoch)
-            old = weakref.ref(train_data._run.ledger)
+            old = weakref.ref(train_data._run.position)
             for _ in zip(steps(train_data, loader), range(3), strict=False):
                 pass
             train_data.set_epoch(epoch + 1)

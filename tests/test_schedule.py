@@ -427,7 +427,7 @@ def test_a_metric_scheduler_is_refused():
         paced(optimizer(), train_data)
 
 
-@pytest.mark.parametrize("wrong", [0, -3, 2.5, "10"])
+@pytest.mark.parametrize("wrong", [0, -3, 2.5, "10", True])
 def test_wrong_steps_per_epoch_are_refused(wrong):
     with pytest.raises(ValueError, match="steps_per_epoch must be a whole number from 1 on"):
         paced(lr.StepLR(optimizer(), 1), InfoBatch(range(4), num_epochs=2), steps_per_epoch=wrong)

@@ -1,9 +1,40 @@
 """infobatch: train on fewer samples, reach the same model."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import checkpoint, methods
+from .core.delivery import DriftError
 from .core.plan import EpochPlan
+from .core.weights import PairWeights
 from .dataset import InfoBatch
 from .schedule import paced
 
+if TYPE_CHECKING:
+    from . import integrations, scoring, static
+
 __version__ = "0.1.0"
-__all__ = ["EpochPlan", "InfoBatch", "checkpoint", "methods", "paced"]
+__all__ = [
+    "DriftError",
+    "EpochPlan",
+    "InfoBatch",
+    "PairWeights",
+    "checkpoint",
+    "integrations",
+    "methods",
+    "paced",
+    "scoring",
+    "static",
+]
+_LOADED_WHEN_ASKED_FOR = ("integrations", "scoring", "static")
+
+
+def __getattr__(name: str) -> Any:
+    """``infobatch.static`` and the like, imported when they are first asked for."""
+    if name in _LOADED_WHEN_ASKED_FOR:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

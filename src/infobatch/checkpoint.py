@@ -28,8 +28,9 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write ``state`` so that ``path`` always holds a whole checkpoint, whenever the process or the machine dies.
 
     The file is written beside its place, forced to disk, then renamed; a file that was there stays until that moment.
+    Where ``path`` is a symbolic link, the file it points to is written.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from multiprocessing.context import get_spawning_popen
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from . import methods
-from .checks import check_dataset, check_loss, check_share, check_whole, checked_index
-from .core.anneal import pruning_epochs
-from .core.delivery import called_by_loader
+from .core.checks import check_dataset, check_flag, check_loss, check_share, check_whole, checked_index, is_real
+from .core.delivery import Followed, spawns_worker
 from .core.method import Method
-from .core.plan import EpochPlan
+from .core.plan import EpochPlan, pruning_epochs
 from .core.sampler import PlanSampler
 from .core.scores import ScoreTable
 from .core.stats import Stats
-from .run import Run
+from .distributed.ranks import Ranks
+from .run import OUTSIDE, Run
 from .samples import with_index
 
 DEFAULT_RATIO = 0.5
+
+
+class MapStyle(Protocol):
+    """Samples that can be counted and read by number: a list, a tensor, a Hugging Face data set."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class InfoBatch(Dataset[Any]):
@@ -58,12 +63,14 @@ class InfoBatch(Dataset[Any]):
         momentum: m in score = m·new + (1 - m)·old; 1 keeps the last loss.
         strata: a label per sample, so that the rule is applied within each label by itself.
         order: an iterable of indices, drawn anew each epoch, in place of the uniform shuffle.
+        group: the process group whose ranks share the data, such as a device mesh's data-parallel one; None: all.
+        patience: how many seconds ranks wait for each other at the start of an epoch before an error is raised.
         options: further options of the method.
     """
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        dataset: Dataset[Any] | MapStyle,
         num_epochs: int,
         ratio: float = DEFAULT_RATIO,
         delta: float = 0.875,
@@ -78,6 +85,8 @@ class InfoBatch(Dataset[Any]):
         momentum: float = 1.0,
         strata: ArrayLike | None = None,
         order: Iterable[int] | None = None,
+        group: Any = None,
+        patience: float = 120.0,
         **options: Any,
     ) -> None:
         if isinstance(dataset, InfoBatch):
@@ -88,13 +97,17 @@ class InfoBatch(Dataset[Any]):
         check_whole("warmup", warmup, 0, "epochs at the start without pruning")
         check_share("delta", delta, "the share of epochs with pruning; the paper uses 0.875")
         check_share("momentum", momentum, "m in m·new + (1 - m)·old; 1 keeps the last loss")
+        check_flag("rescale", rescale, "whether samples that stand in for pruned ones weigh more")
+        check_flag("anneal", anneal, "whether the last epochs are on full data")
         if momentum == 0:
             raise ValueError("momentum must be above 0: with 0 no score would ever change; 1 keeps the last loss")
         if index_key is not None and not isinstance(index_key, str):
             raise TypeError(f"index_key must be a string, the name of the index in a sample, got {index_key!r}")
+        if not is_real(patience) or patience <= 0:
+            raise ValueError(f"patience must be a number of seconds above 0, got {patience!r}")
         if saving is not None and ratio != DEFAULT_RATIO:
             raise ValueError(f"give ratio or saving, not both: got ratio={ratio} and saving={saving}")
-        self.dataset = dataset
+        self.dataset: Any = dataset
         self.index_key = index_key
         self.num_epochs = num_epochs
         self.method = _method(method, ratio, options, saving=saving, rescale=rescale, strata=strata)
@@ -111,6 +124,7 @@ class InfoBatch(Dataset[Any]):
             table=ScoreTable(len(self), float(momentum)),
             order=order,
             by_index=index_key is not None,
+            ranks=Ranks(group, float(patience)),
             announce=self._sampler.show,
         )
         self._sampler.planner = self._run
@@ -118,7 +132,7 @@ class InfoBatch(Dataset[Any]):
     # -- the data ------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
+        return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
         sample = self.dataset[index]
@@ -133,17 +147,18 @@ class InfoBatch(Dataset[Any]):
             return samples
         return [with_index(sample, i, self.index_key) for sample, i in zip(samples, indices, strict=True)]
 
-    def __getattr__(self, name: str) -> Any:
-        """Attributes of the wrapped dataset stay readable."""
-        if name == "dataset" or (name.startswith("__") and name.endswith("__")):
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
+    if not TYPE_CHECKING:  # so that a type checker finds a misspelt name
+
+        def __getattr__(self, name: str) -> Any:
+            """Attributes of the wrapped dataset stay readable."""
+            if name == "dataset" or (name.startswith("__") and name.endswith("__")):
+                raise AttributeError(name)
+            return getattr(self.dataset, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All of it for a copy; for a loader's spawned worker only what fetching needs."""
-        if get_spawning_popen() is not None and called_by_loader():
+        """All of it for a copy; for a worker process that a loader starts only what fetching needs."""
+        if spawns_worker():
             return {"dataset": self.dataset, "index_key": self.index_key}
-        self._run.ledger.flush()
         return vars(self).copy()
 
     def __repr__(self) -> str:
@@ -172,12 +187,12 @@ class InfoBatch(Dataset[Any]):
     @property
     def position(self) -> tuple[int, int]:
         """(samples done, samples in all) of the current epoch, over all ranks."""
-        return self._run.position
+        return self._run.progress_in_epoch
 
     @property
     def batches_done(self) -> int:
-        """Batches of the current epoch that ``update`` was called for, on this rank."""
-        return self._run.ledger.done[1]
+        """Batches of the current epoch that came back to ``update``, on this rank."""
+        return self._run.position.batches
 
     @property
     def progress(self) -> float:
@@ -206,27 +221,39 @@ class InfoBatch(Dataset[Any]):
         """
         run = self._run
         if self.method.scores_batches:
-            loss, score = self._of_batch(loss, index, score)
+            loss, score = run.mean_as_losses(loss, index, score)
         check_loss("loss", loss)
         if score is None:
             score = loss
         else:
             check_loss("score", score, like=loss)
-        if run.chooses:
-            loss, index, score = self._of_chosen(loss, index, score)
-        if run.table.values.device != loss.device:
-            run.table.move_to(loss.device)
-        if index is not None and torch.compiler.is_compiling():
-            return run.ledger.update_by_index(loss, index, score)
-        started = time.perf_counter()
-        if index is None:
-            mean = run.ledger.update(loss, score)
-        else:
-            index = checked_index(index, loss, len(run.table))
-            run.by_index = True
-            mean = run.ledger.update_by_index(loss, index.to(loss.device, torch.int64), score)
-        run.seconds += time.perf_counter() - started
-        return mean
+        if torch.compiler.is_compiling():
+            if index is not None:
+                return run.update_in_graph(loss, index, score)
+            if run.update_outside_graph is None:
+                raise RuntimeError(OUTSIDE)
+            return run.update_outside_graph(loss, None, score)
+        if index is not None:
+            index = checked_index(index, len(run.table), loss)
+        return run.update(loss, index, score)
+
+    @property
+    def loss(self) -> torch.Tensor:
+        """The last batch's mean loss as training on full data would show it, to log; NaN before the first update.
+
+        What ``update`` returns is larger in pruned epochs, by the samples that the batch stands for. This is
+        Σ weight·loss / Σ weight, detached; reading it costs nothing until its value is looked at.
+        """
+        loss = self._run.loss
+        return torch.tensor(torch.nan) if loss is None else loss
+
+    def follow(self, loader: Any) -> Followed:
+        """``loader``, with every batch counted as it is delivered: ``for x, y in train_data.follow(loader)``.
+
+        Batches are then known by position without asking torch's loader by its private names, and also behind a
+        wrapper that fetches ahead. The loader takes its samples from ``train_data.sampler`` as ever.
+        """
+        return Followed(loader, self._sampler, self._sampler.announce)
 
     def choose(self, loss: torch.Tensor, index: torch.Tensor | None = None) -> torch.Tensor:
         """Which samples of the batch to train on, given all their losses: positions in the batch.
@@ -240,42 +267,9 @@ class InfoBatch(Dataset[Any]):
         if not run.chooses:
             return torch.arange(len(loss), device=loss.device)
         if index is not None:
-            index = checked_index(index, loss, len(run.table))
+            index = checked_index(index, len(run.table), loss)
         with run.timed():
             return run.choose(loss, index)
-
-    def _of_chosen(
-        self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """A chosen part's losses, as those of its batch."""
-        ledger = self._run.ledger
-        if ledger.choice is None:
-            raise RuntimeError(
-                f"method {self.method.info.name!r} trains on a part of each batch, but update() came without "
-                "choose(): chosen = train_data.choose(losses of the batch), then update(losses of x[chosen])"
-            )
-        if len(loss) != len(ledger.choice.positions):
-            raise ValueError(
-                f"loss must hold one value per chosen sample: got {len(loss)}, but choose() gave "
-                f"{len(ledger.choice.positions)} positions"
-            )
-        if (index is None) != (ledger.choice.index is None):
-            raise ValueError(
-                "index must be given to choose() and to update(), or to neither: it names the same samples"
-            )
-        if index is not None:
-            index = checked_index(index, loss, len(self._run.table))
-        return ledger.chosen(loss, index, score)
-
-    def _of_batch(
-        self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mean of a batch as the score of each of its samples; also as their loss, where it is all there is."""
-        if isinstance(loss, torch.Tensor) and loss.dim() == 0 and loss.is_floating_point():
-            loss = loss.expand(self._run.ledger.batch_size() if index is None else len(index))
-        check_loss("loss", loss)
-        given = loss if score is None else score
-        return loss, given.detach().mean().expand(len(loss))
 
     # -- what was learned ----------------------------------------------------------------------------------------
 
@@ -290,7 +284,7 @@ class InfoBatch(Dataset[Any]):
         Call it within the epoch that left them out, with losses computed without gradients.
         """
         check_loss("score", score)
-        index = checked_index(index, score, len(self._run.table))
+        index = checked_index(index, len(self._run.table), score)
         if not self.method.refreshes:
             raise RuntimeError(f"method {self.method.info.name!r} does not use scores of samples that were left out")
         with self._run.timed():
@@ -302,7 +296,7 @@ class InfoBatch(Dataset[Any]):
         For losses that are not a mean over samples: book the losses with ``update``, and weigh them yourself. With
         several ranks, where the plan does not divide, the sample that only fills up a rank's last batch weighs 0 too.
         """
-        return self._run.ledger.weights_of(index)
+        return self._run.weights_of(checked_index(index, len(self._run.table)))
 
     @property
     def scores(self) -> NDArray[np.float32]:
@@ -325,18 +319,18 @@ class InfoBatch(Dataset[Any]):
 
         With several ranks all of them must call it (the scores of all are gathered); every rank gets the same state.
         """
-        if called_by_loader():
-            return {}  # a stateful loader asks its dataset too, at every step; this state is the user's to save
+        if get_worker_info() is not None:
+            return {}  # a stateful loader's worker is asked with every batch; its copy of the data has no run
         return self._run.state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any], *, stay: bool = False) -> None:
         """Go on where the state was taken, on any number of ranks; the loader delivers what was left of that epoch.
 
         ``num_epochs`` and ``delta`` may differ from the saved run's (to train longer); what the plans are drawn from
-        may not. If the saved epoch was complete, the next one is current afterwards.
+        may not. If the saved epoch was complete, the next one is current afterwards, or with ``stay`` that one.
         """
-        if not called_by_loader():
-            self._run.load_state_dict(state_dict)
+        if get_worker_info() is None:
+            self._run.load_state_dict(state_dict, stay)
 
 
 def _method(method: str | Method, ratio: float, options: dict[str, Any], **common: Any) -> Method:

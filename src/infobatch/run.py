@@ -1,44 +1,50 @@
-"""One training run: which epoch it is in, the plans, the books, and the state to go on from."""
+"""One training run: which epoch it is in, its plans, its books, and the state to go on from."""
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .checks import check_whole
-from .core.ledger import Choice, EpochLedger
-from .core.method import BatchMethod, Epoch, Method, blank_memory
-from .core.plan import EpochPlan, generator, shuffled
+from .core import state
+from .core.booking import Booking
+from .core.checks import check_whole
+from .core.choice import Choice
+from .core.delivery import DriftError, Pass
+from .core.method import BatchMethod, Epoch, Memory, Method, blank_memory
+from .core.plan import EpochPlan, Slice, generator, shuffled, surplus
+from .core.position import REMEDY, LateBatches, Position
 from .core.scores import ScoreTable
-from .core.slice import Slice
-from .core.state import (
-    VERSION,
-    check_same,
-    checksum,
-    history_from_state,
-    history_state,
-    migrated,
-    plan_from_state,
-    plan_state,
-)
+from .core.shuffle import Order
 from .core.stats import EpochStats, Stats
 from .core.weights import Weights
-from .distributed import exchange, shard
+from .distributed import exchange
+from .distributed.ranks import LOAD, MADE, NEW_EPOCH, STATE, Ranks
+
+FORGOTTEN = (
+    "all samples of epoch {epoch} came back by index, but train_data.sampler has handed out none of them: nothing will "
+    "ever be pruned. Give the loader our sampler, DataLoader(train_data, sampler=train_data.sampler, ...); or, if you "
+    "draw the samples of train_data.plan by yourself, call train_data.set_epoch(epoch) before each epoch"
+)
+OUTSIDE = (
+    "update() without an index asks the loader which batch this is, and so runs outside the compiled graph. To compile "
+    "it, name the samples: InfoBatch(..., index_key=...) and update(loss, index)"
+)
 
 
 @dataclass
 class Run:
     """Makes each epoch's plan from the scores and keeps the books; the same on every rank.
 
-    ``announce(epoch, samples, rank, world)`` is called whenever another plan or slice becomes current.
+    ``announce(epoch, samples, rank, world)`` is called whenever another plan or part of it becomes current.
     """
 
     size: int
@@ -49,19 +55,27 @@ class Run:
     table: ScoreTable
     order: Iterable[int] | None
     by_index: bool
+    ranks: Ranks
     announce: Callable[[int, int, int, int], None]
     plan: EpochPlan = field(init=False)
-    ledger: EpochLedger = field(init=False)
+    position: Position = field(init=False)
     seconds: float = field(default=0.0, init=False)  # spent in the library itself
     memory: dict[str, NDArray[np.float32]] = field(init=False)
+    update_outside_graph: Callable[..., torch.Tensor] | None = field(default=None, init=False)
+    _booking: Booking = field(init=False)
+    _choice: Choice | None = field(default=None, init=False)  # of the batch in the user's hands
+    _late: LateBatches | None = field(default=None, init=False)
+    _upcoming: EpochPlan | None = field(default=None, init=False)  # drawn ahead of its epoch
+    _batch_size: int = field(default=0, init=False)  # of the loader; 0: not known, or short ones are dropped
     _history: dict[int, EpochStats] = field(default_factory=dict, init=False)
     _agreed_world: int = field(default=1, init=False)
     _shared_rejected: int = field(default=0, init=False)
-    _just_resumed: bool = field(default=False, init=False)
+    _resumed_from: int | None = field(default=None, init=False)  # checksum of the state that was just loaded
+    _driven: bool = field(default=False, init=False)  # whether anyone asked for the sampler's indices, or set the epoch
 
     def __post_init__(self) -> None:
         self.memory = blank_memory(self.method, self.size)
-        self._go_to(0)
+        self._open(self._draw(0, None, self.memory))
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -78,95 +92,212 @@ class Run:
         """Make the plan of ``epoch`` current, unless it is and has not been trained on yet."""
         check_whole("epoch", epoch, 0, "epochs are counted from 0")
         epoch = int(epoch)
-        if self._just_resumed and epoch < self.plan.epoch:
+        self._driven = True
+        if self._resumed_from is not None and epoch < self.plan.epoch:
             warnings.warn(
                 f"set_epoch({epoch}) after a state of epoch {self.plan.epoch} was loaded: training starts over. "
                 "To go on, begin with train_data.epoch: for epoch in range(train_data.epoch, num_epochs)",
                 RuntimeWarning,
                 stacklevel=3,
             )
-        if epoch != self.plan.epoch or self.ledger.touched:
+        if epoch != self.plan.epoch or self.position.touched:
             self._move_to(epoch, on_purpose=True)
         else:
             self._follow_world()
 
-    def begin_pass(self) -> EpochLedger:
-        """The ledger for a pass that starts now: of the next epoch if the current one has been trained on."""
-        if self.ledger.touched or self.ledger.complete:
-            self._move_to(self.plan.epoch + 1, on_purpose=False)
+    def begin_pass(self, loader: Pass | None) -> tuple[int, Position]:
+        """The epoch and position of a pass that starts now: the next epoch's if this one has been trained on."""
+        self._driven = True
+        if self.position.touched or self.position.complete:
+            self._move_to(self.plan.epoch + 1, on_purpose=False, loader=loader)
         else:
             self._follow_world()
-        return self.ledger
+            self._fit_batches(loader)
+        if self.update_outside_graph is None and "torch._dynamo" in sys.modules:
+            self.update_outside_graph = torch.compiler.disable(self.update, reason=OUTSIDE)  # type: ignore[no-untyped-call]
+        return self.plan.epoch, self.position
 
     @property
-    def position(self) -> tuple[int, int]:
+    def length(self) -> int:
+        """How many indices the next pass hands out on this rank: the next epoch's, when this one is over.
+
+        One process can tell as soon as the loop has ended. Several ranks exchange their scores first, when all of them
+        start the epoch.
+        """
+        if self.position.part.world == 1 and self.position.loop_is_over and self.position.complete:
+            if self._upcoming is None:
+                self._booking.flush()
+                self._learn_batches(self.position.loader)
+                memory = {name: values.copy() for name, values in self.memory.items()}
+                self._observe(self.plan, self._seen_in_epoch(), memory)
+                self._note_history()
+                self._upcoming = self._draw(self.plan.epoch + 1, self.plan, memory)
+            return len(self._upcoming)
+        return len(self.position.part)
+
+    @property
+    def progress_in_epoch(self) -> tuple[int, int]:
         """(samples done, samples in all) of the current epoch, over all ranks."""
-        part, (done, _) = self.ledger.part, self.ledger.done
-        total = self.ledger.watch.deliverable
-        return (
-            min(part.start + done * part.world, len(self.plan)),
-            min(part.start + total * part.world, len(self.plan)),
-        )
+        part = self.position.part
+        return part.done(self.position.done), part.done(self.position.total)
 
-    def _move_to(self, epoch: int, on_purpose: bool) -> None:
-        """Close the current epoch and open another."""
-        before = self.ledger.watch
-        self._just_resumed = False
-        self._finish()
-        self._go_to(epoch, self.plan)
-        self.ledger.watch.follow(before, on_purpose)
+    def _move_to(self, epoch: int, on_purpose: bool, loader: Pass | None = None) -> None:
+        """Close the current epoch and open another, of which ``loader`` starts a pass."""
+        before, late = self.position, None if on_purpose else LateBatches.of(self.plan, self.position)
+        drawn_for = self._batch_size
+        if before.touched:
+            self._learn_batches(before.loader)
+        self._learn_batches(loader)
+        upcoming, self._resumed_from = self._upcoming, None
+        self._finish(on_purpose)
+        with self.timed():
+            if upcoming is None or upcoming.epoch != epoch or drawn_for != self._batch_size:
+                upcoming = self._draw(epoch, self.plan, self.memory)
+            self._open(upcoming)
+        self.position.follow(before, on_purpose)
+        self._late = late
 
-    def _finish(self) -> None:
+    def _finish(self, on_purpose: bool) -> None:
         """Close the current epoch's books."""
         with self.timed():
             self._note_history()
-            self.ledger.close()
-            self._share_scores()
+            self._booking.close(on_purpose)
+            self._share_scores(NEW_EPOCH)
             self.table.warn_once_of_rejected()
-            self._observe(self.plan, self._seen_in_epoch())
+            self._observe(self.plan, self._seen_in_epoch(), self.memory)
 
-    def _observe(self, plan: EpochPlan, done: int) -> None:
+    def _observe(self, plan: EpochPlan, done: int, memory: Memory) -> None:
         """Let the method remember what the first ``done`` samples of a plan brought."""
-        if self.memory and done:
+        if memory and done:
             trained = np.asarray(plan.order[:done])
-            self.method.observe(self.table.numpy(), np.unique(trained) if plan.repeats else trained, self.memory)
+            self.method.observe(self.table.numpy(), np.unique(trained) if plan.repeats else trained, memory)
 
-    def _go_to(self, epoch: int, before: EpochPlan | None = None) -> None:
-        """Draw the plan of ``epoch``, which comes after the plan ``before``, and open its ledger."""
-        with self.timed():
-            rng = generator(self.seed, epoch)
-            weights = Weights.ones(self.size)
-            if epoch in self.pruning:
-                pruned_before = sum(e.saved for e in self._history.values() if e.epoch < epoch)
-                last = None if before is None else before.by_sample
-                about = Epoch(epoch, self.pruning, self.num_epochs, pruned_before, last, self.memory)
-                weights = self.method.select(self.table.numpy(), about, rng)
-            self._open(shuffled(epoch, weights, rng, self.order))
+    def _draw(self, epoch: int, before: EpochPlan | None, memory: Memory) -> EpochPlan:
+        """The plan of ``epoch``, which comes after the plan ``before``."""
+        rng = generator(self.seed, epoch)
+        weights = Weights.ones(self.size)
+        if epoch in self.pruning:
+            pruned_before = sum(e.saved for e in self._history.values() if e.epoch < epoch)
+            last = None if before is None else before.by_sample
+            about = Epoch(epoch, self.pruning, self.num_epochs, pruned_before, last, memory)
+            weights = self.method.select(self.table.numpy(), about, rng)
+        return shuffled(epoch, weights, rng, self.order, self._global_batch)
 
-    def _open(self, plan: EpochPlan, resumed_at: int = 0, batches_before: int = 0, passed_over: int = 0) -> None:
+    @property
+    def _global_batch(self) -> int:
+        return self._batch_size * self.ranks.here()[1]
+
+    def _learn_batches(self, loader: Pass | None) -> None:
+        """Plans to come are for the batches of this loader, if they are known."""
+        if loader is not None and loader.batch_size is not None:
+            self._batch_size = 0 if loader.drop_last else loader.batch_size
+
+    def _fit_batches(self, loader: Pass | None) -> None:
+        """Cut a plan that was drawn before the loader's batches were known, if it would end in one too short."""
+        self._learn_batches(loader)
+        plan = self.plan
+        if plan.repeats or self.position.part.start or surplus(len(plan), plan.total, self._global_batch) == 0:
+            return
+        rng = generator(self.seed, plan.epoch)
+        self._open(shuffled(plan.epoch, plan.by_sample, rng, None, self._global_batch))
+
+    def _open(self, plan: EpochPlan, resumed_at: int = 0, batches: int = 0, passed_over: int = 0) -> None:
         """Make ``plan`` current, less its first ``resumed_at`` entries, which were trained on before."""
-        rank, world = shard.here()
+        rank, world = self.ranks.here()
         if world not in (1, self._agreed_world):
-            exchange.agree({**self.identity(), "num_epochs": self.num_epochs, "pruned epochs": self.pruning})
+            arguments = {"num_epochs": self.num_epochs, "pruned epochs": self.pruning}
+            exchange.agree(self.ranks, MADE, {**self.identity(), **arguments})
             self._agreed_world = world
         part = Slice(plan.order, rank, world, resumed_at)
         self.plan = plan
-        self.ledger = EpochLedger(plan, part, self.table, self.by_index, batches_before, passed_over)
+        self.position = Position(part, self.size, repeats=plan.repeats, batches=batches, passed_over=passed_over)
+        last = getattr(self, "_booking", None)
+        self._booking = Booking(plan, self.position, self.table, self.by_index, last)
+        self._upcoming = self._late = self._choice = None
         self.announce(plan.epoch, len(part), rank, world)
 
     def _follow_world(self) -> None:
         """Slice anew if the process group was started after the plan was made."""
-        if shard.here()[1] != self.ledger.part.world:
-            before = self.ledger
-            self._open(self.plan, before.part.start, before.batches_before, before.passed_over_before)
+        if self.ranks.here()[1] != self.position.part.world:
+            before = self.position
+            self._open(self.plan, before.part.start, before.batches, before.passed_over)
 
-    def _share_scores(self) -> None:
+    def _share_scores(self, call: int) -> exchange.Everyone | None:
         """Give every rank the scores of all."""
-        if self.ledger.part.world > 1:
-            unshared = int(self.table.rejected) - self._shared_rejected
-            noted = self.left_out() if self.method.refreshes else np.zeros(0, np.int64)
-            self._shared_rejected += exchange.share_scores(self.plan, self.ledger, unshared, noted)
-            self.table.rejected.fill_(self._shared_rejected)
+        if self.position.part.world == 1:
+            return None
+        unshared = int(self.table.rejected) - self._shared_rejected
+        noted = self.left_out() if self.method.refreshes else np.zeros(0, np.int64)
+        everyone = exchange.share_scores(self.ranks, call, self.plan, self.position, self.table, unshared, noted)
+        self._shared_rejected += everyone.rejected
+        self.table.rejected.fill_(self._shared_rejected)
+        return everyone
+
+    # -- the training step ---------------------------------------------------------------------------------------
+
+    def update(self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor) -> torch.Tensor:
+        """Book one score per sample and return the weighted mean of the losses."""
+        started = time.perf_counter()
+        self._upcoming = self._resumed_from = None
+        if self.chooses:
+            loss, index, score = self._as_whole_batch(loss, index, score)
+        if self.table.values.device != loss.device:
+            self.table.move_to(loss.device)
+        if index is None:
+            mean = self._booking.update(loss, score)
+        else:
+            mean = self._update_named(loss, index.to(loss.device, torch.int64), score)
+        self.seconds += time.perf_counter() - started
+        return mean
+
+    def update_in_graph(self, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
+        """The same for named samples inside compiled code: tensor work only."""
+        if self.table.values.device != loss.device:
+            self.table.move_to(loss.device)
+        return self._booking.update_named(loss, index, score)
+
+    def _update_named(self, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
+        self.by_index = True
+        if self._late is not None and self._late.claim(index, self.plan, self.position):
+            return self._update_late(self._late, loss, index, score)
+        mean = self._booking.update_named(loss, index, score)
+        position = self.position
+        if not self._driven and position.batches > 1 and len(position.part) - position.cursor < len(index):
+            self._driven = True  # said once
+            warnings.warn(FORGOTTEN.format(epoch=self.plan.epoch), RuntimeWarning, stacklevel=4)
+        return mean
+
+    def _update_late(
+        self, late: LateBatches, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor
+    ) -> torch.Tensor:
+        """A batch of the epoch before, with the weights of that epoch."""
+        position = Position(Slice(late.plan.order), self.size)
+        mean = Booking(late.plan, position, self.table).update_named(loss, index, score)
+        done = self._history[late.plan.epoch]
+        self._history[late.plan.epoch] = replace(done, seen=min(done.seen + position.done, done.kept))
+        return mean
+
+    def mean_as_losses(
+        self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A batch's mean as the score of each of its samples; also as their loss, where it is all there is."""
+        if isinstance(loss, torch.Tensor) and loss.dim() == 0 and loss.is_floating_point():
+            loss = loss.expand(self.position.batch_in_hand() if index is None else len(index))
+        given = loss if score is None else score
+        return loss, given.detach().mean().expand(given.shape)
+
+    @property
+    def loss(self) -> torch.Tensor | None:
+        """The last batch's mean loss as full data would show it; None before the first update."""
+        return self._booking.loss()
+
+    def weights_of(self, index: torch.Tensor) -> torch.Tensor:
+        """What these samples' losses are multiplied by in this epoch."""
+        return self._booking.weights_of(index)
+
+    def flush(self) -> None:
+        """Enter all scores that were noted so far into the table."""
+        self._booking.flush()
 
     # -- choosing within a batch, and beside the plan --------------------------------------------------------------
 
@@ -178,18 +309,40 @@ class Run:
     def choose(self, loss: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
         """Positions in the batch with these losses; chance depends on the seed and the batch's place in training."""
         assert isinstance(self.method, BatchMethod)
-        ledger = self.ledger
-        part, (_, step) = ledger.part, ledger.done
-        place = part.start + ledger.seen * part.world + part.rank
+        part, step = self.position.part, self.position.batches
+        place = part.start + self.position.done * part.world + part.rank
         entropy = np.random.SeedSequence((self.seed, self.plan.epoch, place)).generate_state(1, np.uint64)
         chance = torch.Generator(loss.device).manual_seed(int(entropy[0] >> np.uint64(1)))
         positions = self.method.choose(loss, self.plan.epoch / self.num_epochs, step, chance)
-        ledger.choice = Choice(positions, loss, index)
+        self._choice = Choice(positions, loss, index)
         return positions
+
+    def _as_whole_batch(
+        self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """The losses of a chosen part as those of the whole batch, with its mean; the batch's samples and scores."""
+        choice = self._choice
+        if choice is None:
+            raise RuntimeError(
+                f"method {self.method.info.name!r} trains on a part of each batch, but update() came without "
+                "choose(): chosen = train_data.choose(losses of the batch), then update(losses of x[chosen])"
+            )
+        choice.check(loss, index)
+        self._choice = None
+        if index is not None:
+            strangers = choice.strangers(index.to(loss.device))
+            if loss.device.type == "cpu" and strangers:
+                raise DriftError(
+                    "index names other samples than those that choose() gave: update() must follow the choose() of "
+                    f"the same batch, with index[chosen]. {REMEDY}"
+                )
+            self._booking.count_strays(strangers)
+        self.position.pass_over(choice.passed_over)
+        return choice.spread(loss), choice.index, choice.renewed(score)
 
     def left_out_here(self) -> NDArray[np.int64]:
         """This rank's share of the samples that the plan leaves out."""
-        return exchange.share_of(self.left_out(), *shard.here())
+        return exchange.share_of(self.left_out(), *self.ranks.here())
 
     def note(self, score: torch.Tensor, index: torch.Tensor) -> None:
         """Book scores of samples outside the plan, which are this rank's to look after."""
@@ -199,7 +352,8 @@ class Run:
                 f"index: sample {strangers[0]} is in this epoch's plan, or another rank's to look after: note() is for "
                 "the samples that train_data.left_out names here"
             )
-        self.ledger.flush()
+        self._upcoming = self._resumed_from = None
+        self.flush()
         self.table.move_to(score.device)
         self.table.write(index, score)
 
@@ -213,14 +367,14 @@ class Run:
 
     def scores(self) -> NDArray[np.float32]:
         """The score table as it stands, read-only."""
-        self.ledger.flush()
+        self.flush()
         view: NDArray[np.float32] = self.table.numpy().view()
         view.setflags(write=False)
         return view
 
     def stats(self) -> Stats:
         """Samples seen and saved so far, and what is expected in all."""
-        self.ledger.flush()
+        self.flush()
         self._note_history()
         epochs = tuple(self._history[e] for e in sorted(self._history))
         return Stats(
@@ -235,13 +389,12 @@ class Run:
     def _note_history(self) -> None:
         """Enter the current epoch, unless it was only looked at."""
         if seen := self._seen_in_epoch():
-            plan, passed_over = self.plan, self.ledger.passed_over
+            plan, passed_over = self.plan, self.position.passed_over
             self._history[plan.epoch] = EpochStats(plan.epoch, plan.total, len(plan) - passed_over, seen - passed_over)
 
     def _seen_in_epoch(self) -> int:
         """Samples of the current plan trained on so far, by all ranks."""
-        part = self.ledger.part
-        return min(part.start + self.ledger.seen * part.world, len(self.plan))
+        return self.position.part.done(self.position.done)
 
     def _expected_saving(self, epochs: tuple[EpochStats, ...]) -> float:
         """What was saved, and the last pruned epoch's share for those to come; the method's guess before any."""
@@ -255,49 +408,62 @@ class Run:
     # -- stopping and going on -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything above as tensors and plain numbers; a collective call where there are several ranks."""
-        self.ledger.flush()
-        if self.ledger.part.world > 1:
-            exchange.wait_for_all("InfoBatch.state_dict()")
-            self._share_scores()
+        """Everything above as tensors and plain values; a collective call where there are several ranks."""
+        self.flush()
+        everyone = self._share_scores(STATE)
         self._note_history()
-        state = {
-            "version": VERSION,
-            **self.identity(),
-            "plan": plan_state(self.plan, self.method.many_weights),
-            "done": self._seen_in_epoch(),
-            "batches": self.ledger.done[1],
-            "complete": self.ledger.complete,
-            "scores": self.table.values.cpu().clone(),
-            "rejected": int(self.table.rejected),
-            "history": history_state(self._history),
-            "passed over": self.ledger.passed_over,
-            "memory": {name: torch.from_numpy(values.copy()) for name, values in self.memory.items()},
-        }
-        return {**state, "checksum": checksum(state)}
+        plan, done = self._done_first(everyone)
+        position = self.position
+        if position.touched:
+            self._learn_batches(position.loader)
+        snapshot = state.Snapshot(
+            plan=plan,
+            done=done,
+            batches=position.batches if everyone is None else everyone.batches,
+            complete=position.complete if everyone is None else everyone.complete,
+            passed_over=position.passed_over,
+            batch_size=self._batch_size,
+            scores=self.table.values,
+            rejected=int(self.table.rejected),
+            history=self._history,
+            memory=self.memory,
+        )
+        return state.write(snapshot, self.identity(), self.method.many_weights)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the state was taken, or raise and change nothing."""
-        state = migrated(state_dict)
-        check_same(state, self.identity())
-        if checksum(state_dict) != state_dict["checksum"]:
-            raise ValueError("state_dict is damaged (its checksum does not match) and was not loaded: use an older one")
-        if shard.here()[1] > 1:
-            place = {"epoch": state["plan"]["epoch"], "samples done": state["done"], "checksum": state["checksum"]}
-            exchange.agree({**self.identity(), **place})
-        device = self.table.values.device
-        self.table.values = state["scores"].to(device, copy=True)
-        self.table.rejected = torch.tensor(state["rejected"], device=device)
-        self._shared_rejected = state["rejected"]
-        self._history = history_from_state(state["history"])
-        self.memory = {name: values.cpu().numpy().copy() for name, values in state["memory"].items()}
-        plan = plan_from_state(state["plan"], self.size)
-        if state["complete"]:
-            self._observe(plan, state["done"])
-            self._go_to(plan.epoch + 1, plan)
+    def _done_first(self, everyone: exchange.Everyone | None) -> tuple[EpochPlan, int]:
+        """(the plan, entries done): the plan in such an order that the entries done come first."""
+        part = self.position.part
+        if everyone.in_order if everyone is not None else not (self.position.by_index or self.position.compiled):
+            return self.plan, part.done(self.position.done)
+        left = len(self.plan) - part.start
+        back = self.position.entries_back()
+        if everyone is not None:
+            back = exchange.share_entries(self.ranks, self.position, left)
+        done = int(np.count_nonzero(back))
+        if back[:done].all():
+            return self.plan, part.start + done
+        before, rest = self.plan.indices[: part.start], self.plan.indices[part.start :]
+        return replace(self.plan, order=Order(np.concatenate([before, rest[back], rest[~back]]))), part.start + done
+
+    def load_state_dict(self, given: dict[str, Any], stay: bool = False) -> None:
+        """Go on where the state was taken, or raise and change nothing; with ``stay`` do not leave a complete epoch."""
+        if isinstance(given, dict) and given.get("checksum", self) == self._resumed_from:
+            return  # a stateful loader gives its data set the state that it has just been given
+        snapshot = state.read(given, self.identity(), self.memory)
+        if self.ranks.here()[1] > 1:
+            place = {"epoch": snapshot.plan.epoch, "samples done": snapshot.done, "checksum": given["checksum"]}
+            exchange.agree(self.ranks, LOAD, {**self.identity(), **place})
+        self.table.restore(snapshot.scores, snapshot.rejected)
+        self._shared_rejected = snapshot.rejected
+        self._history = snapshot.history
+        self.memory = snapshot.memory
+        self._batch_size = snapshot.batch_size
+        if snapshot.complete and not stay:
+            self._observe(snapshot.plan, snapshot.done, self.memory)
+            self._open(self._draw(snapshot.plan.epoch + 1, snapshot.plan, self.memory))
         else:
-            self._open(plan, state["done"], state["batches"], state["passed over"])
-        self._just_resumed = True
+            self._open(snapshot.plan, snapshot.done, snapshot.batches, snapshot.passed_over)
+        self._resumed_from = given["checksum"]
 
     def identity(self) -> dict[str, Any]:
         """What two runs must share to have the same plans."""
@@ -308,3 +474,8 @@ class Run:
             "options": self.method.options(),
             "momentum": self.table.momentum,
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has all scores that were noted; a compiled function stays with its process."""
+        self.flush()
+        return {**vars(self), "update_outside_graph": None}

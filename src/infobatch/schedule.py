@@ -6,6 +6,7 @@ quarter of its peak instead of zero. ``paced`` lets the schedule see progress in
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Protocol
 
 from torch.optim import Optimizer
@@ -44,11 +45,13 @@ class PacedScheduler(LRScheduler):
                 f"scheduler must be a torch scheduler that steps without a metric, got {type(scheduler).__name__}: "
                 "ReduceLROnPlateau follows a metric per epoch and needs no pacing"
             )
-        if steps_per_epoch is not None and (not isinstance(steps_per_epoch, int) or steps_per_epoch < 1):
-            raise ValueError(
-                f"steps_per_epoch must be a whole number from 1 on, the optimiser steps of a full epoch, "
-                f"got {steps_per_epoch!r}"
-            )
+        if steps_per_epoch is not None:
+            if isinstance(steps_per_epoch, bool) or not isinstance(steps_per_epoch, Integral) or steps_per_epoch < 1:
+                raise ValueError(
+                    f"steps_per_epoch must be a whole number from 1 on, the optimiser steps of a full epoch, "
+                    f"got {steps_per_epoch!r}"
+                )
+            steps_per_epoch = int(steps_per_epoch)
         self.scheduler = scheduler
         self.steps = 0  # how many steps the inner scheduler has made
         self.steps_per_epoch = steps_per_epoch
@@ -135,6 +138,12 @@ class PacedScheduler(LRScheduler):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if missing := sorted(set(self.state_dict()) - set(state_dict)):
+            raise ValueError(
+                f"state_dict is not that of a paced schedule (it has no {', '.join(missing)}) and was not loaded. If "
+                "it is the bare scheduler's, load it into that one before you wrap it, and say steps_per_epoch: "
+                "scheduler.load_state_dict(state); paced(scheduler, train_data, steps_per_epoch=...)"
+            )
         self.scheduler.load_state_dict(state_dict["scheduler"])
         self.steps = state_dict["steps"]
         self.steps_per_epoch = state_dict["steps_per_epoch"]

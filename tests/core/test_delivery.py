@@ -16,9 +16,8 @@ from torch.utils.data import BatchSampler, DataLoader, Sampler, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from infobatch import InfoBatch
+from infobatch import DriftError, InfoBatch
 from infobatch.core.delivery import Delivery, find_delivery
-from infobatch.core.ledger import DriftError
 
 # torchdata 0.11 calls what torch 2.13 has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
@@ -143,11 +142,10 @@ def test_a_stateful_loader_with_spawned_workers() -> None:
     np.testing.assert_array_equal(train_data.scores, np.arange(N))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_stateful_loaders_own_state_does_not_hold_ours(workers: int) -> None:
-    """Workers would send the whole score table with every batch."""
+def test_a_stateful_loaders_workers_do_not_send_our_state() -> None:
+    """They would send the whole score table with every batch."""
     train_data = make()
-    loader = StatefulDataLoader(train_data, batch_size=5, sampler=train_data.sampler, num_workers=workers)
+    loader = StatefulDataLoader(train_data, batch_size=5, sampler=train_data.sampler, num_workers=2)
     (x,) = next(iter(loader))
     assert len(x) == 5
     assert "scores" not in repr(loader.state_dict())
@@ -317,8 +315,9 @@ def test_what_regroups_is_no_obstacle_where_there_is_an_index_and_what_drops_is_
             train_data.set_epoch(epoch + 1)
         told = [str(w.message) for w in said]
         kept = train_data.stats.epochs[epoch].kept
-        assert len(told) == (len(seen) < kept)
-        assert all(f"{kept} samples were handed out for this epoch, but only {len(seen)} came back" in t for t in told)
+        back = len(set(seen))
+        assert len(told) == (back < kept)
+        assert all(f"{kept} samples were handed out for this epoch, but only {back} came back" in t for t in told)
 
 
 @pytest.mark.parametrize("wrapper", ["prepare_data_loader", "BatchSamplerShard"])

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import FrozenInstanceError
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from scipy import stats
 
 import reference
 from infobatch import InfoBatch
-from infobatch.core.plan import EpochPlan, generator, shuffled
+from infobatch.core.plan import EpochPlan, Slice, generator, pruning_epochs, shuffled
+from infobatch.core.shuffle import Order
 from infobatch.core.weights import Weights
 
 
@@ -211,3 +213,79 @@ def test_an_order_outside_the_data_is_refused(wrong):
 def test_an_order_of_floats_is_refused():
     with pytest.raises(TypeError, match="order"):
         shuffled(0, Weights.ones(4), generator(0, 0), [0.5, 1.0])
+
+
+# -- which epochs are pruned -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("num_epochs", "delta", "warmup", "expected"),
+    [
+        (8, 0.875, 0, range(1, 7)),  # δ·C = 7 is whole: epoch 7 is full
+        (10, 0.875, 0, range(1, 9)),  # δ·C = 8.75: epoch 8 < 8.75 is still pruned
+        (100, 0.07, 0, range(1, 7)),  # 0.07 * 100 is 7.000000000000001 in floats
+        (100, 0.29, 0, range(1, 29)),  # 0.29 * 100 is 28.999999999999996 in floats
+        (300, 0.875, 20, range(20, 263)),  # the paper's Swin recipe
+        (3, 0.875, 0, range(1, 2)),  # δ·C = 2.625: Eq. 10 would prune the last epoch, which is full
+        (5, 0.875, 0, range(1, 4)),
+        (7, 0.875, 0, range(1, 6)),
+        (5, 0.999, 0, range(1, 4)),
+        (5, 1.0, 0, range(1, 5)),
+        (5, 1, 1, range(1, 5)),
+    ],
+)
+def test_known_ranges_of_epochs(num_epochs, delta, warmup, expected):
+    assert pruning_epochs(num_epochs, delta, warmup) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_epochs", "delta", "warmup"), [(1, 1.0, 0), (10, 0.0, 0), (10, 0.1, 0), (10, 0.5, 5), (4, 1.0, 9)]
+)
+def test_nothing_is_pruned_where_no_epoch_is_left(num_epochs, delta, warmup):
+    assert len(pruning_epochs(num_epochs, delta, warmup)) == 0
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    num_epochs=st.integers(1, 400),
+    thousandths=st.integers(0, 1000),
+    warmup=st.integers(0, 30),
+)
+def test_pruned_epochs_agree_with_the_reference(num_epochs, thousandths, warmup):
+    delta = thousandths / 1000
+    pruned = set(pruning_epochs(num_epochs, delta, warmup))
+    expected = {t for t in range(num_epochs + 3) if reference.is_pruned(t, num_epochs, delta, warmup)}
+    assert pruned == expected
+    assert all(t < Fraction(thousandths, 1000) * num_epochs for t in pruned)
+
+
+# -- one rank's part -------------------------------------------------------------------------------------------------
+
+
+@given(size=st.integers(0, 200), world=st.integers(1, 9), start=st.integers(0, 210))
+def test_every_entry_is_on_exactly_one_rank_and_all_ranks_have_equally_many(size: int, world: int, start: int) -> None:
+    start = min(start, size)
+    entries = np.random.default_rng(size).permutation(size)
+    parts = [Slice(Order(entries), rank, world, start) for rank in range(world)]
+
+    assert len({len(part) for part in parts}) == len({len(part[:]) for part in parts}) == 1
+    real = [part[: len(part) - part.padded].tolist() for part in parts]
+    assert sorted(itertools.chain(*real)) == sorted(entries[start:].tolist())
+    padding = sum(part.padded for part in parts)
+    assert padding < world
+    assert {part.global_padding for part in parts} == {padding}
+    assert all(part.start == start for part in parts)
+    # Step by step the ranks together hold the blocks that one process with the world-fold batch would see.
+    in_order = np.stack([part[:] for part in parts], axis=1).reshape(-1)[: size - start]
+    assert in_order.tolist() == entries[start:].tolist()
+
+
+@given(size=st.integers(1, 60), world=st.integers(1, 7), data=st.data())
+def test_padding_is_the_plan_s_first_sample_also_after_a_resume(size: int, world: int, data: st.DataObject) -> None:
+    """Its weight is 0, but batch norm sees it: a resumed epoch must end as the whole one does."""
+    start = data.draw(st.integers(0, size - 1))
+    order = Order(np.random.default_rng(size).permutation(size))
+    for rank in range(world):
+        part = Slice(order, rank, world, start)
+        if part.padded:
+            assert part[:][-1] == order[:1][0]

@@ -17,12 +17,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from infobatch import InfoBatch, methods
-from infobatch.distributed import shard
+from infobatch.distributed.ranks import Ranks
 
 
 def note(folder: Path, what: Any) -> None:
     """Keep ``what`` for the test."""
-    torch.save(what, folder / f"rank-{shard.here()[0]}.pt")
+    torch.save(what, folder / f"rank-{Ranks().here()[0]}.pt")
 
 
 def notes(folder: Path, world: int) -> list[Any]:

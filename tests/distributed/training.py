@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import infobatch
 from infobatch import InfoBatch, checkpoint
-from infobatch.distributed import shard
+from infobatch.distributed.ranks import Ranks
 
 
 class Points(Dataset):
@@ -66,7 +66,7 @@ def train(case: Case, folder: Path, dies_after: int | None = None, stops_after: 
 
     Rank r writes what it has seen to ``trace-r.pt``; rank 0 writes the end to ``result.pt``.
     """
-    rank, world = shard.here()
+    rank, world = Ranks().here()
     torch.manual_seed(1)
     options = dict(case.options)
     if case.strata:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from distributed.launch import ROOT
-from infobatch.core.pairs import PairWeights
+from infobatch import PairWeights
 from infobatch.core.plan import EpochPlan
 from infobatch.core.shuffle import Order
 from infobatch.core.weights import Weights

@@ -14,13 +14,13 @@ import pytest
 import torch
 from accelerate import Accelerator, skip_first_batches
 from accelerate.parallelism_config import ParallelismConfig
+from infobatch.core.watch import DriftError
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader
 
 import infobatch
 from distributed.launch import ROOT, torchrun
 from infobatch import InfoBatch
-from infobatch.core.watch import DriftError
 from infobatch.integrations.accelerate import prepare
 from integrations.accelerate_training import EPOCHS, SIZE, TRAIN, VALID, Trace, accelerated, parts, plain, same_bits
 

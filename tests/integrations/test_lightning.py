@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from infobatch.core.watch import DriftError
 from lightning.fabric import Fabric
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
@@ -26,7 +27,6 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from distributed.launch import ROOT, torchrun
 from distributed.training import delivered, differences
 from infobatch import InfoBatch
-from infobatch.core.watch import DriftError
 from infobatch.integrations.lightning import InfoBatchCallback, epochs
 from infobatch.integrations.logging import metrics
 from integrations.lightning_ranks import STEPS

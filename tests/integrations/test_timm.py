@@ -26,8 +26,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from distributed.launch import ROOT, python, torchrun
-from infobatch import InfoBatch
-from infobatch.core.pairs import PairWeights
+from infobatch import InfoBatch, PairWeights
 from infobatch.core.weights import Weights
 from infobatch.integrations.timm import (
     CheckpointState,

@@ -8,21 +8,26 @@ from typing import Any, Protocol
 
 from torch.utils.data import Dataset, DistributedSampler
 
-from .ledger import EpochLedger
+from .delivery import Pass, find_delivery
+from .position import Position
 
 
 class Planner(Protocol):
     """What the sampler needs of the one that makes the plans."""
 
+    @property
+    def length(self) -> int:
+        """How many indices the next pass hands out."""
+
     def set_epoch(self, epoch: int) -> None:
         """Make that epoch's plan current."""
 
-    def begin_pass(self) -> EpochLedger:
-        """The ledger of the pass that starts now, of the current or the next epoch."""
+    def begin_pass(self, loader: Pass | None) -> tuple[int, Position]:
+        """The epoch and the position of the pass that starts now, in the current or the next epoch."""
 
 
 class PlanSampler(DistributedSampler[int]):
-    """This rank's slice of the current plan, as plain ints; its length is the slice's.
+    """This rank's part of the current plan, as plain ints; its length is that of the next pass.
 
     A ``DistributedSampler``, so that frameworks leave it alone and call ``set_epoch``. Without ``set_epoch`` each
     ``iter()`` goes on to the next epoch, unless the last pass made no ``update`` (it was a peek).
@@ -32,12 +37,23 @@ class PlanSampler(DistributedSampler[int]):
 
     def __init__(self, dataset: Dataset[Any], seed: int) -> None:
         super().__init__(dataset, num_replicas=1, rank=0, seed=seed)
+        self._announced: Pass | None = None
 
     def __iter__(self) -> Iterator[int]:
-        return PlanIterator.over(self.planner.begin_pass(), self)
+        loader, self._announced = self._announced, None
+        if loader is None:
+            loader = find_delivery(self)
+        return PlanIterator.over(*self.planner.begin_pass(loader), loader)
+
+    def __len__(self) -> int:
+        return self.planner.length
 
     def set_epoch(self, epoch: int) -> None:
         self.planner.set_epoch(epoch)
+
+    def announce(self, loader: Pass) -> None:
+        """The next pass is that of ``loader``, which counts what it delivers; torch's need not be looked for."""
+        self._announced = loader
 
     def show(self, epoch: int, num_samples: int, rank: int, world: int) -> None:
         """Keep the public attributes of a ``DistributedSampler`` true."""
@@ -46,27 +62,31 @@ class PlanSampler(DistributedSampler[int]):
         self.num_samples = num_samples
         self.total_size = num_samples * world
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_announced": None}
+
 
 class PlanIterator(itertools.chain[int]):
     """The indices of one pass. torchdata's StatefulDataLoader keeps its place through ``state_dict``."""
 
-    ledger: EpochLedger
+    epoch: int
+    position: Position
 
     @classmethod
-    def over(cls, ledger: EpochLedger, sampler: PlanSampler) -> PlanIterator:
+    def over(cls, epoch: int, position: Position, loader: Pass | None) -> PlanIterator:
         """A fresh iterator; chained in C, a chunk at a time, so that it costs no Python per sample."""
-        indices = cls.from_iterable(ledger.open(sampler))
+        indices = cls.from_iterable(position.open(loader))
         assert isinstance(indices, PlanIterator)
-        indices.ledger = ledger
+        indices.epoch, indices.position = epoch, position
         return indices
 
     def state_dict(self) -> dict[str, int]:
         """The place in the epoch."""
-        return self.ledger.place()
+        return self.position.place(self.epoch)
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Check that the loader resumes where train_data does; from here on the loader counts what it had before."""
-        here, there = self.ledger.place(), state_dict
+        here, there = self.state_dict(), state_dict
         went_on = there["ended"] and (here["epoch"], here["position"]) == (there["epoch"] + 1, 0)
         if not went_on and (here["epoch"], here["position"]) != (there["epoch"], there["position"]):
             raise RuntimeError(
@@ -74,4 +94,4 @@ class PlanIterator(itertools.chain[int]):
                 f"at epoch {here['epoch']}, sample {here['position']}: call train_data.load_state_dict() with the "
                 "state of the same step before iterating the loader (and leave snapshot_every_n_steps at 1)"
             )
-        self.ledger.watch.counts_before(there["handed_out"])
+        self.position.resume_loader(there["handed_out"])

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+
+def lasting() -> AbstractContextManager[None]:
+    """Tensors made in this context can be changed and trained on later, also if the caller is in inference mode."""
+    return torch.inference_mode(False)
 
 
 class ScoreTable:
@@ -18,8 +24,9 @@ class ScoreTable:
     """
 
     def __init__(self, size: int, momentum: float = 1.0) -> None:
-        self.values = torch.full((size,), torch.nan, dtype=torch.float32, device="cpu")
-        self.rejected = torch.zeros((), dtype=torch.int64, device="cpu")
+        with lasting():
+            self.values = torch.full((size,), torch.nan, dtype=torch.float32, device="cpu")
+            self.rejected = torch.zeros((), dtype=torch.int64, device="cpu")
         self.momentum = momentum
         self._warned = False
 
@@ -29,8 +36,15 @@ class ScoreTable:
     def move_to(self, device: torch.device) -> None:
         """Follow the losses to their device."""
         if self.values.device != device:
-            self.values = self.values.to(device)
-            self.rejected = self.rejected.to(device)
+            with lasting():
+                self.values = self.values.to(device)
+                self.rejected = self.rejected.to(device)
+
+    def restore(self, values: torch.Tensor, rejected: int) -> None:
+        """Hold these scores and this count instead, on the device where the table is."""
+        with lasting():
+            self.rejected = torch.tensor(rejected, device=self.values.device)
+            self.values = values.to(self.values.device, copy=True)
 
     def write(self, index: torch.Tensor, score: torch.Tensor, leave: torch.Tensor | None = None) -> None:
         """Book one score per index, but for those that ``leave`` marks: no host sync, no graph break."""

@@ -1,20 +1,90 @@
-"""State as tensors and plain numbers: what ``torch.load(weights_only=True)`` reads back."""
+"""What a checkpoint holds: tensors and plain values, which ``torch.load(weights_only=True)`` reads back.
+
+The whole format is here, with its versions and its checks: a state is loaded after everything in it was found right.
+"""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from .plan import EpochPlan
 from .shuffle import Order
 from .stats import EpochStats
 from .weights import MAX_LEVELS, Weights
 
-VERSION = 2
+VERSION = 3
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at one moment: everything but its arguments."""
+
+    plan: EpochPlan  # what is done of it comes first
+    done: int  # entries of the plan
+    batches: int  # on each rank
+    complete: bool
+    passed_over: int  # samples that were in batches, but not chosen from them
+    batch_size: int  # of the loader, on each rank; 0 if not known, or where short batches are dropped
+    scores: torch.Tensor
+    rejected: int
+    history: dict[int, EpochStats]
+    memory: dict[str, NDArray[np.float32]]
+
+
+def write(snapshot: Snapshot, identity: dict[str, Any], many_weights: bool) -> dict[str, Any]:
+    """The state of a run with these arguments."""
+    state = {
+        "version": VERSION,
+        **identity,
+        "plan": _plan_state(snapshot.plan, many_weights),
+        "done": snapshot.done,
+        "batches": snapshot.batches,
+        "complete": snapshot.complete,
+        "passed over": snapshot.passed_over,
+        "batch size": snapshot.batch_size,
+        "scores": snapshot.scores.cpu().clone(),
+        "rejected": snapshot.rejected,
+        "history": [[e.epoch, e.total, e.kept, e.seen] for e in snapshot.history.values()],
+        "memory": {name: torch.from_numpy(values.copy()) for name, values in snapshot.memory.items()},
+    }
+    return {**state, "checksum": checksum(state)}
+
+
+def read(state: Any, identity: dict[str, Any], memory: dict[str, NDArray[np.float32]]) -> Snapshot:
+    """The inverse of :func:`write`, for a run and a memory like these; a ValueError says what is wrong."""
+    given, state = state, _migrated(state)
+    _check_same(state, identity)
+    size = identity["size"]
+    _check_tensors(state, size, memory)
+    if not isinstance(given.get("checksum"), int) or checksum(given) != given["checksum"]:
+        raise ValueError(
+            "state_dict is damaged (its checksum is missing or does not match) and was not loaded: use an older one"
+        )
+    plan = _plan_from_state(state["plan"], size)
+    if not 0 <= state["done"] <= len(plan):
+        raise ValueError(f"state_dict: done is {state['done']}, but the plan of its epoch has {len(plan)} samples")
+    return Snapshot(
+        plan=plan,
+        done=state["done"],
+        batches=state["batches"],
+        complete=state["complete"],
+        passed_over=state["passed over"],
+        batch_size=state["batch size"],
+        scores=state["scores"],
+        rejected=state["rejected"],
+        history={row[0]: EpochStats(*row) for row in state["history"]},
+        memory={name: state["memory"][name].cpu().numpy().copy() for name in memory},
+    )
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
 
 
 def _with_memory(state: dict[str, Any]) -> dict[str, Any]:
@@ -22,11 +92,16 @@ def _with_memory(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "passed over": 0, "memory": {}}
 
 
+def _with_batch_size(state: dict[str, Any]) -> dict[str, Any]:
+    """States of version 2 did not know the loader's batches."""
+    return {**state, "batch size": 0}
+
+
 # version -> the step that turns a state of that version into one of the next
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_memory}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_memory, 2: _with_batch_size}
 
 
-def migrated(state: dict[str, Any]) -> dict[str, Any]:
+def _migrated(state: Any) -> dict[str, Any]:
     """The state in today's version, or a ValueError."""
     version = state.get("version") if isinstance(state, dict) else None
     if not isinstance(version, int):
@@ -44,10 +119,27 @@ def migrated(state: dict[str, Any]) -> dict[str, Any]:
             )
         state = MIGRATIONS[version](state)
         version += 1
-    return state
+    return {"memory": {}, **state}  # an empty dict is easily lost on the way through other formats
 
 
-def check_same(state: dict[str, Any], here: dict[str, Any]) -> None:
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+_KINDS: dict[str, type] = {
+    "plan": dict,
+    "done": int,
+    "batches": int,
+    "complete": bool,
+    "passed over": int,
+    "batch size": int,
+    "rejected": int,
+    "history": list,
+    "memory": dict,
+}
+_PLAN_KINDS: dict[str, type] = {"epoch": int, "kept": int, "uniform": bool, "repeats": bool}
+_INTEGERS = (torch.int32, torch.int64)
+
+
+def _check_same(state: dict[str, Any], here: dict[str, Any]) -> None:
     """Raise ValueError, naming every difference, unless the state comes from a run like this one."""
     different = [
         f"{name}: {state.get(name)!r} in the state, {value!r} here"
@@ -61,7 +153,83 @@ def check_same(state: dict[str, Any], here: dict[str, Any]) -> None:
         )
 
 
-def plan_state(plan: EpochPlan, many_weights: bool) -> dict[str, Any]:
+def _check_tensors(state: dict[str, Any], size: int, memory: dict[str, NDArray[np.float32]]) -> None:
+    """Raise ValueError unless everything is there, and every tensor has the type and shape that it was saved with."""
+    _check_kinds(state, _KINDS, "")
+    plan = state["plan"]
+    _check_kinds(plan, _PLAN_KINDS, "plan.")
+    _check_tensor("scores", state.get("scores"), (torch.float32,), (size,))
+    total = len(plan["indices"]) if isinstance(plan.get("indices"), torch.Tensor) and plan["indices"].dim() == 1 else 0
+    _check_tensor("plan.indices", plan.get("indices"), _INTEGERS, (total if plan["repeats"] else size,))
+    if "values" in plan:
+        _check_tensor("plan.values", plan["values"], (torch.float64,), (size,))
+    else:
+        _check_tensor("plan.codes", plan.get("codes"), (torch.uint8,), (size,))
+        _check_tensor("plan.levels", plan.get("levels"), (torch.float64,), (MAX_LEVELS,))
+    for name, values in memory.items():
+        _check_tensor(f"memory.{name}", state["memory"].get(name), (torch.float32,), values.shape)
+
+
+def _check_kinds(state: dict[str, Any], kinds: dict[str, type], where: str) -> None:
+    for name, kind in kinds.items():
+        if name not in state:
+            raise ValueError(f"state_dict is damaged: it has no {where}{name}, and was not loaded. Use an older one")
+        if type(state[name]) is not kind:
+            raise ValueError(
+                f"state_dict is damaged: {where}{name} must be of type {kind.__name__}, got {state[name]!r}; it was "
+                "not loaded. Use an older one"
+            )
+
+
+def _check_tensor(name: str, value: Any, dtypes: tuple[torch.dtype, ...], shape: tuple[int, ...]) -> None:
+    ok = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    if not ok or value.dtype not in dtypes or tuple(value.shape) != tuple(shape):
+        kind = (
+            f"{value.dtype}, {value.layout}, {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+        )
+        raise ValueError(
+            f"state_dict: {name} must be a dense tensor of type {dtypes[0]} and shape {tuple(shape)}, as it was saved, "
+            f"got {kind}; nothing was loaded. Do not convert the state, or use an older one"
+        )
+
+
+def checksum(state: dict[str, Any]) -> int:
+    """A digest of everything in a state but its ``checksum``: names, types, shapes and values."""
+    if state.get("version", VERSION) < 3:
+        return _old_checksum(state)
+    return _digest(state, "", 0)
+
+
+def _digest(state: dict[str, Any], where: str, digest: int) -> int:
+    for name in sorted(state):
+        value, path = state[name], f"{where}{name}"
+        if isinstance(value, dict):
+            digest = _digest(value, f"{path}.", digest)
+        elif isinstance(value, torch.Tensor):
+            digest = zlib.crc32(f"{path} {value.dtype} {tuple(value.shape)}".encode(), digest)
+            digest = zlib.crc32(value.cpu().contiguous().numpy().data, digest)
+        elif path != "checksum":
+            digest = zlib.crc32(repr((path, value)).encode(), digest)
+    return digest
+
+
+def _old_checksum(state: dict[str, Any], digest: int = 0) -> int:
+    """As versions 1 and 2 took it."""
+    for name in sorted(state):
+        value = state[name]
+        if isinstance(value, dict):
+            digest = _old_checksum(value, digest)
+        elif isinstance(value, torch.Tensor):
+            digest = zlib.crc32(value.cpu().contiguous().numpy().data, digest)
+        elif name != "checksum":
+            digest = zlib.crc32(repr((name, value)).encode(), digest)
+    return digest
+
+
+# -- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def _plan_state(plan: EpochPlan, many_weights: bool) -> dict[str, Any]:
     """A plan, literally: what is resumed does not depend on how another release draws plans.
 
     Shapes depend on the run's arguments alone, never on how much an epoch kept, because
@@ -87,10 +255,14 @@ def plan_state(plan: EpochPlan, many_weights: bool) -> dict[str, Any]:
     return state
 
 
-def plan_from_state(state: dict[str, Any], size: int) -> EpochPlan:
-    """The inverse of :func:`plan_state`."""
-    total = len(state["indices"])
-    indices = state["indices"][: state["kept"]].cpu().numpy().copy()
+def _plan_from_state(state: dict[str, Any], size: int) -> EpochPlan:
+    """The inverse of :func:`_plan_state`."""
+    total, kept = len(state["indices"]), state["kept"]
+    if not 0 <= kept <= total:
+        raise ValueError(f"state_dict: plan.kept is {kept}, but the epoch has {total} samples in all")
+    indices = state["indices"][:kept].cpu().numpy().copy()
+    if kept and not 0 <= indices.min() <= indices.max() < size:
+        raise ValueError(f"state_dict: plan.indices names samples outside 0..{size - 1}")
     if state["uniform"]:
         weights = Weights.ones(size)
     elif "values" in state:
@@ -98,26 +270,3 @@ def plan_from_state(state: dict[str, Any], size: int) -> EpochPlan:
     else:
         weights = Weights.coded(state["codes"].cpu().numpy().copy(), state["levels"].cpu().numpy().copy())
     return EpochPlan(state["epoch"], Order(indices), weights, total, state["repeats"])
-
-
-def checksum(state: dict[str, Any], digest: int = 0) -> int:
-    """A digest of everything in a state but its ``checksum``, so that damage is noticed."""
-    for name in sorted(state):
-        value = state[name]
-        if isinstance(value, dict):
-            digest = checksum(value, digest)
-        elif isinstance(value, torch.Tensor):
-            digest = zlib.crc32(value.cpu().contiguous().numpy().data, digest)
-        elif name != "checksum":
-            digest = zlib.crc32(repr((name, value)).encode(), digest)
-    return digest
-
-
-def history_state(history: dict[int, EpochStats]) -> list[list[int]]:
-    """One row an epoch: epoch, total, kept, seen."""
-    return [[e.epoch, e.total, e.kept, e.seen] for e in history.values()]
-
-
-def history_from_state(rows: list[list[int]]) -> dict[int, EpochStats]:
-    """The inverse of :func:`history_state`."""
-    return {row[0]: EpochStats(*row) for row in rows}

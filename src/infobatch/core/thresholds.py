@@ -1,4 +1,4 @@
-"""Thresholds on scores that do not depend on threads, ranks or the platform's order of summing."""
+"""Thresholds on scores, and the samples above them: the same on any number of threads and ranks."""
 
 from __future__ import annotations
 
@@ -65,3 +65,23 @@ def as_float32_bound(threshold: float | Fraction) -> np.float32:
     if float(bound) < threshold:
         bound = np.float32(np.nextafter(bound, np.float32(np.inf)))
     return bound
+
+
+def highest(values: NDArray[np.floating], count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """A mask of the ``count`` highest values. NaN counts as higher than any number.
+
+    >>> highest(np.array([1.0, 3.0, np.nan, 2.0]), 2, np.random.default_rng(0)).tolist()
+    [False, True, True, False]
+    """
+    size = len(values)
+    if count <= 0:
+        return np.zeros(size, bool)
+    if count >= size:
+        return np.ones(size, bool)
+    values = np.where(np.isnan(values), np.inf, values)
+    bound = np.partition(values, size - count)[size - count]
+    chosen: NDArray[np.bool_] = values > bound
+    ties = np.flatnonzero(values == bound)
+    missing = count - int(np.count_nonzero(chosen))
+    chosen[ties if missing == len(ties) else rng.choice(ties, missing, replace=False, shuffle=False)] = True
+    return chosen

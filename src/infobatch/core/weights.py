@@ -6,11 +6,16 @@ list of levels: one byte a sample instead of eight, and nothing at all when ever
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from .threads import workers
+
+if TYPE_CHECKING:
+    from .plan import EpochPlan
 
 MAX_LEVELS = 256
 _CHUNK = 1 << 18
@@ -68,13 +73,18 @@ class Weights:
         """Whether every sample is in, with weight 1."""
         return self.codes is None and self.values is None
 
+    def _present(self) -> NDArray[Any]:
+        """By sample, something that is 0 where it is left out."""
+        present = self.values if self.codes is None else self.codes
+        assert present is not None
+        return present
+
     def kept(self) -> NDArray[np.integer]:
         """The samples of the epoch, ascending, in the smallest integer type that holds them."""
         dtype = np.int32 if self.size <= np.iinfo(np.int32).max else np.int64
         if self.uniform:
             return np.arange(self.size, dtype=dtype)
-        present = self.codes if self.codes is not None else self.values
-        assert present is not None
+        present = self._present()
         starts = range(0, self.size, _CHUNK)  # so that the wide indices numpy finds never exist all at once
         ends = np.cumsum([np.count_nonzero(present[start : start + _CHUNK]) for start in starts])
         kept = np.empty(ends[-1] if len(ends) else 0, dtype)
@@ -97,6 +107,47 @@ class Weights:
             return np.asarray(self.values[indices])
         return np.broadcast_to(np.float64(1), np.shape(indices))
 
+    @property
+    def count(self) -> int:
+        """How many samples the epoch has."""
+        if self.uniform:
+            return self.size
+        return int(np.count_nonzero(self._present()))
+
+    def scaled(self, factor: float) -> Weights:
+        """Every weight times ``factor``; where all weights are 1, nothing is rescaled and they stay 1."""
+        if self.values is not None:
+            return Weights.dense(self.values * factor)
+        if self.codes is None or self.levels is None or set(self.levels[1:]) == {1.0}:
+            return self
+        return Weights.coded(self.codes, self.levels * factor)
+
+    def without(self, cut: int, rng: np.random.Generator) -> Weights:
+        """Leave ``cut`` more samples out by chance; others weigh more, so that E[weight · kept] stays what it was.
+
+        They come from one level, if one is large enough: of its k samples a uniform subset of k - cut stays, which
+        weighs k / (k - cut) times as much, so that the sum of all weights stays too. Else they come from all levels.
+        Where all weights are 1, nothing is rescaled and they stay 1.
+        """
+        if self.codes is None or self.levels is None:
+            assert self.values is not None
+            values = self.values * (self.count / (self.count - cut))
+            values[rng.choice(self.kept(), cut, replace=False, shuffle=False)] = 0
+            return Weights.dense(values)
+        size = np.bincount(self.codes, minlength=len(self.levels))
+        size[LEFT_OUT] = 0
+        large = np.where(size >= 4 * cut, size, 0)
+        pruned = np.where(self.levels > 1, large, 0)  # better than a level that the method keeps whole
+        level = int(np.argmax(pruned if pruned.any() else large))
+        from_level = self.codes == level if large.any() else self.codes != LEFT_OUT
+        levels = self.levels.copy()
+        if (levels > 1).any():
+            before = int(np.count_nonzero(from_level))
+            levels[level if large.any() else slice(None)] *= before / (before - cut)
+        codes = self.codes.copy()
+        codes[_some_of(from_level, cut, rng)] = LEFT_OUT
+        return Weights.coded(codes, levels)
+
     def lookup(self, device: torch.device, dtype: torch.dtype) -> WeightLookup:
         """The same weights as tensors, for the training step."""
         if self.values is not None:
@@ -112,6 +163,17 @@ class Weights:
             levels[: len(self.levels)] = torch.from_numpy(self.levels)
             codes = torch.from_numpy(self.codes)
         return WeightLookup(codes.to(device), levels.to(device))
+
+
+def _some_of(members: NDArray[np.bool_], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``count`` of the members, every set of that size equally likely."""
+    if len(members) <= _CHUNK:
+        return rng.choice(np.flatnonzero(members), count, replace=False, shuffle=False)
+    chosen: dict[int, None] = {}  # distinct, in the order in which they were drawn
+    while len(chosen) < count:
+        drawn = rng.integers(len(members), size=4 * count)
+        chosen.update(dict.fromkeys(drawn[members[drawn]].tolist()))
+    return np.array(list(chosen)[:count])
 
 
 class WeightLookup:
@@ -136,3 +198,30 @@ class WeightLookup:
 def working_dtype(loss: torch.Tensor) -> torch.dtype:
     """The precision in which a loss is weighted: fp64 for fp64, else fp32."""
     return torch.float64 if loss.dtype == torch.float64 else torch.float32
+
+
+class PairWeights:
+    """What an input that mixes two samples weighs in one epoch, so that the expected step is the one of full data.
+
+    With full data every ordered pair of the N samples is mixed equally often. A plan of n entries that keeps pair
+    (i, j) with probability π_ij mixes it in the share 1/(n - 1) of the cases, so it weighs (n - 1) / ((N - 1) π_ij).
+    Of a group of which k are kept, with weight w each, π_ij = (k - 1) / (w (wk - 1)); across groups samples are kept
+    independently, π_ij = 1 / (w_i w_j). A group is known by its weight, and N is the sum of all weights.
+    """
+
+    def __init__(self, plan: EpochPlan, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        self.plan = plan
+        levels, level, kept = np.unique(plan.weights, return_inverse=True, return_counts=True)
+        by_sample = np.zeros(plan.by_sample.size, np.int32)
+        by_sample[plan.indices] = level
+        total = levels @ kept
+        ratio = (len(plan) - 1) / (total - 1)
+        others = np.maximum(kept - 1, 1)  # of a group that keeps one sample no pair occurs
+        self._level = torch.from_numpy(by_sample).to(device)
+        self._across = torch.from_numpy(ratio * levels).to(device, dtype)
+        self._within = torch.from_numpy(ratio * (levels * kept - 1) / others).to(device, dtype)
+
+    def relative(self, index: torch.Tensor, partner: torch.Tensor) -> torch.Tensor:
+        """The weights of inputs that mix ``index`` with ``partner``, over those of ``index`` alone."""
+        own, other = self._level[index].long(), self._level[partner].long()
+        return torch.where(own == other, self._within[own], self._across[other])

@@ -1,9 +1,9 @@
-"""What ranks tell each other: once at the start what they were made with, once an epoch the scores they saw."""
+"""What ranks tell each other: once what they were made with, and once an epoch the scores that each has booked."""
 
 from __future__ import annotations
 
 import zlib
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,17 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from ..core.ledger import EpochLedger
 from ..core.plan import EpochPlan
+from ..core.position import Position
+from ..core.scores import ScoreTable
+from .ranks import Ranks
 
-_PATIENCE = timedelta(seconds=120)
-_HEADER = 2  # rejected losses, digest of the plan
 
-
-def agree(identity: dict[str, Any]) -> None:
+def agree(ranks: Ranks, call: int, identity: dict[str, Any]) -> None:
     """Raise ValueError on every rank, naming the differences, unless all ranks were made alike."""
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, identity)
+    ranks.meet(call)
+    everyone: list[Any] = [None] * ranks.here()[1]
+    dist.all_gather_object(everyone, identity, group=ranks.group)
     different = [
         f"{name} is {everyone[0].get(name)!r} on rank 0 and {other.get(name)!r} on rank {rank}"
         for rank, other in enumerate(everyone)
@@ -35,36 +35,77 @@ def agree(identity: dict[str, Any]) -> None:
         )
 
 
-def share_scores(plan: EpochPlan, ledger: EpochLedger, rejected: int, noted: NDArray[np.int64]) -> int:
-    """Give every rank the scores that all ranks have booked; returns the rejected losses of all ranks.
+@dataclass(frozen=True)
+class Everyone:
+    """What all ranks together have done of an epoch."""
 
-    One collective: each rank sends the scores of its slice as fp32 bits, with a digest of the plan; which samples they
-    belong to is known from the plan, as integers. Scores of samples not trained on yet are the old ones everywhere.
-    ``noted`` are samples outside the plan whose scores may have been renewed too, by the rank that :func:`share_of`
-    gives them to.
+    rejected: int  # losses that were not finite, since the last exchange
+    batches: int  # on the rank that has done most
+    complete: bool  # on every rank
+    in_order: bool  # whether all have done equally many entries, from the front
+    done: int  # of each rank's entries, if so
+
+
+def share_scores(
+    ranks: Ranks,
+    call: int,
+    plan: EpochPlan,
+    position: Position,
+    table: ScoreTable,
+    rejected: int,
+    noted: NDArray[np.int64],
+) -> Everyone:
+    """Give every rank the scores that all ranks have booked.
+
+    First a message of fixed size says which plan each rank has. Then each rank sends the scores of its part as fp32
+    bits; which samples they belong to is known from the plan, as integers. Scores of samples not trained on yet are the
+    old ones everywhere. ``noted`` are samples outside the plan whose scores may have been renewed too, by the rank that
+    :func:`share_of` gives them to. ``rejected`` are this rank's losses that were not finite and not yet counted here.
     """
-    part, table = ledger.part, ledger.table
+    part = position.part
+    by_position = not (position.by_index or position.compiled)
+    digest = zlib.crc32(np.ascontiguousarray(plan.indices).data)
+    progress = (position.batches, position.done, int(position.complete), int(by_position))
+    headers = ranks.meet(call, plan.epoch, len(plan), digest, rejected, *progress)
+    _check_plans(headers)
     extra = share_of(noted, part.rank, part.world)
     filled = np.pad(extra, (0, -(-len(noted) // part.world) - len(extra)), mode="edge") if len(noted) else extra
     own = torch.from_numpy(np.concatenate([part[:].astype(np.int64), filled]))
-    message = torch.empty(_HEADER + len(own), dtype=torch.int32, device="cpu")
-    message[0] = rejected
-    message[1] = _digest(plan.indices)
-    message[_HEADER:] = table.values.index_select(0, own.to(table.values.device)).cpu().view(torch.int32)
-    received = _all_gather(message, part.world)
-    if len(digests := set(received[:, 1].tolist())) > 1:
-        raise RuntimeError(
-            f"the ranks have {len(digests)} different plans for epoch {plan.epoch}, so that scores would be booked to "
-            f"wrong samples (digests {received[:, 1].tolist()}): something gave the ranks different scores or orders"
-        )
+    received = ranks.all_gather(table.values.index_select(0, own.to(table.values.device)).cpu().view(torch.int32))
     rest = torch.from_numpy(plan.indices[part.start :].astype(np.int64))
     if plan.repeats:
-        rest = rest[: ledger.seen * part.world]  # an occurrence still to come must not bring the old score back
-    values = received[:, _HEADER:].contiguous().view(torch.float32)
+        rest = rest[: position.done * part.world]  # an occurrence still to come must not bring the old score back
+    values = received.view(torch.float32)
     for samples, sent in ((rest, values[:, : len(part)]), (torch.from_numpy(noted), values[:, len(part) :])):
-        in_order = sent.t().reshape(-1)[: len(samples)]  # rank r holds entries r, r + world, …; padding is last
+        in_order = _interleaved(sent, len(samples))
         table.values.index_copy_(0, samples.to(table.values.device), in_order.to(table.values.device))
-    return int(received[:, 0].sum())
+    return Everyone(
+        rejected=int(headers[:, 3].sum()),
+        batches=int(headers[:, 4].max()),
+        complete=bool(headers[:, 6].all()),
+        in_order=bool(headers[:, 7].all()) and len(set(headers[:, 5].tolist())) == 1,
+        done=position.done,
+    )
+
+
+def _check_plans(headers: torch.Tensor) -> None:
+    """Raise, on every rank, unless all of them have the same plan."""
+    rows = [tuple(row) for row in headers[:, :3].tolist()]
+    if len(set(rows)) > 1:
+        plans = "; ".join(
+            f"rank {rank}: epoch {epoch}, {length} samples, digest {digest:08x}"
+            for rank, (epoch, length, digest) in enumerate(rows)
+        )
+        raise RuntimeError(
+            f"the ranks have {len(set(rows))} different plans, so that scores would be booked to wrong samples "
+            f"({plans}): something gave the ranks different epochs, scores, orders or batch sizes"
+        )
+
+
+def share_entries(ranks: Ranks, position: Position, left: int) -> NDArray[np.bool_]:
+    """Which of the plan's last ``left`` entries, those from the start of the ranks' parts on, are done on any rank."""
+    own = torch.from_numpy(position.entries_back().astype(np.uint8))
+    return _interleaved(ranks.all_gather(own), left).numpy().astype(bool)
 
 
 def share_of(samples: NDArray[np.int64], rank: int, world: int) -> NDArray[np.int64]:
@@ -72,29 +113,6 @@ def share_of(samples: NDArray[np.int64], rank: int, world: int) -> NDArray[np.in
     return samples[rank::world]
 
 
-def wait_for_all(what: str) -> None:
-    """Raise, instead of hanging, when a call that every rank must make was not made by all."""
-    if dist.get_backend() != "gloo":
-        return  # other back ends end a lonely collective by their own time limit
-    try:
-        dist.monitored_barrier(timeout=_PATIENCE)
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"{what} was not called on every rank within {_PATIENCE}, or a rank has died: it gathers the scores of all "
-            "ranks, so call it on every rank and write the result on one"
-        ) from error
-
-
-def _all_gather(message: torch.Tensor, world: int) -> torch.Tensor:
-    """The messages of all ranks, one row each, in host memory."""
-    device = torch.device("cpu")
-    if "cpu:" not in str(dist.get_backend_config()):
-        device = torch.device("cuda", torch.cuda.current_device())
-    received = torch.empty((world, len(message)), dtype=torch.int32, device=device)
-    dist.all_gather(list(received.unbind()), message.to(device))
-    return received.cpu()
-
-
-def _digest(indices: NDArray[np.integer]) -> int:
-    """31 bits that differ when the plans differ."""
-    return zlib.crc32(np.ascontiguousarray(indices).data) >> 1
+def _interleaved(sent: torch.Tensor, count: int) -> torch.Tensor:
+    """Rows of the ranks in the plan's order: rank r holds entries r, r + world, …; padding is last."""
+    return sent.t().reshape(-1)[:count]

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..core.state import checksum
 from ..dataset import InfoBatch
 from ..schedule import PacedScheduler
 from . import needs
@@ -188,16 +187,8 @@ class InfoBatchCallback(Callback):
         state, self._state = self._state, None
         if state is None:
             return False
-        self.train_data.load_state_dict(_reopened(state))
+        self.train_data.load_state_dict(state, stay=True)  # at an epoch's end: the Trainer may come back to end it
         return True
-
-
-def _reopened(state: dict[str, Any]) -> dict[str, Any]:
-    """The state at the end of an epoch rather than at the start of the next: the Trainer may come back to end it."""
-    if not state.get("complete") or checksum(state) != state["checksum"]:
-        return state  # if it is damaged, load_state_dict says so
-    state = {**state, "complete": False}
-    return {**state, "checksum": checksum(state)}
 
 
 def _described(loader: Any) -> str:

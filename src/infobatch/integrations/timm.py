@@ -20,11 +20,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..checks import check_loss
-from ..core.pairs import PairWeights
-from ..core.weights import working_dtype
+from ..core.checks import check_loss
+from ..core.weights import PairWeights, working_dtype
 from ..dataset import InfoBatch
-from ..distributed import shard
 from ..scoring import classification
 from . import needs
 
@@ -313,14 +311,14 @@ def create_scheduler(
     if "updates_per_epoch" in options:
         raise TypeError("updates_per_epoch is counted here, for full data: leave it out and give grad_accum_steps")
     loader = getattr(loader, "loader", loader)  # of timm's PrefetchLoader
-    samples = -(-train_data.plan.total // shard.here()[1])
+    samples = -(-train_data.plan.total // train_data.sampler.num_replicas)
     batches = samples // loader.batch_size if loader.drop_last else -(-samples // loader.batch_size)
     updates = max(-(-batches // grad_accum_steps), 1)
     scheduler, num_epochs = create_scheduler_v2(optimizer, updates_per_epoch=updates, **options)
-    return PacedScheduler(scheduler, train_data, updates, loader.batch_size if loader.drop_last else 1), num_epochs
+    return PacedTimmScheduler(scheduler, train_data, updates, loader.batch_size if loader.drop_last else 1), num_epochs
 
 
-class PacedScheduler:
+class PacedTimmScheduler:
     """A timm scheduler whose updates are counted as full data would; everything else is the inner scheduler's.
 
     ``updates_per_epoch`` is that of full data; of each rank's samples only whole multiples of ``whole`` are delivered.
@@ -341,7 +339,7 @@ class PacedScheduler:
     def _position(self) -> tuple[int, int]:
         """(samples done, samples in all) of the epoch, also before its loader starts, as after a checkpoint."""
         done, total = self._train_data.position
-        world = shard.here()[1]
+        world = self._train_data.sampler.num_replicas
         of_rank = -(-(total - done) // world)
         return done, min(done + (of_rank - of_rank % self._whole) * world, total)
 
@@ -396,7 +394,7 @@ class CheckpointState:
         self._gathered = self._moment(), self.train_data.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
-        if shard.here()[1] == 1:
+        if self.train_data.sampler.num_replicas == 1:
             self.gather()
         gathered, self._gathered = self._gathered, None
         if gathered is None or gathered[0] != self._moment():

@@ -45,7 +45,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from .. import checkpoint
-from ..checks import check_loss
+from ..core.checks import check_loss
 from ..dataset import InfoBatch
 from ..schedule import PacedScheduler, paced
 from ..scoring.language import RowLosses, by_row, row_losses, targets_per_row

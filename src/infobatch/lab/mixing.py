@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ..core.pairs import PairWeights
 from ..core.plan import EpochPlan
-from ..core.weights import working_dtype
+from ..core.weights import PairWeights, working_dtype
 
 # As in timm: the share of an image that is erased, its proportions, and how often a fitting rectangle is looked for.
 _AREA, _ASPECT, _TRIES = (0.02, 1 / 3), (0.3, 1 / 0.3), 10

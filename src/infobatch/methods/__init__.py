@@ -11,16 +11,18 @@
 from __future__ import annotations
 
 import builtins
-import difflib
 import inspect
 from typing import Any, TypeVar
 
+from ..core.checks import nearest
+from ..core.draw import fixed_size, systematic
 from ..core.method import BatchMethod, Epoch, Memory, Method, MethodInfo
 from ..core.weights import Weights
 from .bls import BatchLossScore
 from .dyn_unc import DynamicUncertainty
 from .epsilon_greedy import EpsilonGreedy
 from .full import Full
+from .grouped import GroupedMethod
 from .infobatch import MeanRule
 from .kakurenbo import Kakurenbo
 from .quantile import QuantileRule
@@ -33,15 +35,18 @@ from .ucb import UpperConfidenceBound
 __all__ = [
     "BatchMethod",
     "Epoch",
+    "GroupedMethod",
     "Memory",
     "Method",
     "MethodInfo",
     "Weights",
     "create",
+    "fixed_size",
     "info",
     "list",
     "options_of",
     "register",
+    "systematic",
 ]
 
 _REGISTRY: dict[str, type[Method]] = {}
@@ -72,7 +77,7 @@ def create(name: str, **options: Any) -> Method:
     method, known = _find(name), options_of(name)
     for option in options:
         if option not in known:
-            raise TypeError(f"method {name!r} has no option {option!r}{_nearest(option, known)}")
+            raise TypeError(f"method {name!r} has no option {option!r}{nearest(option, known)}")
     return method(**options)
 
 
@@ -80,7 +85,7 @@ def _find(name: str) -> type[Method]:
     try:
         return _REGISTRY[name]
     except KeyError:
-        raise ValueError(f"method: there is no {name!r}{_nearest(name, list())}") from None
+        raise ValueError(f"method: there is no {name!r}{nearest(name, list())}") from None
 
 
 def options_of(name: str) -> builtins.list[str]:
@@ -94,14 +99,6 @@ def options_of(name: str) -> builtins.list[str]:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
     return found
-
-
-def _nearest(word: str, known: builtins.list[str]) -> str:
-    if not known:
-        return "; it has none"
-    close = difflib.get_close_matches(word, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
-    return f"{hint} Known: {', '.join(known)}"
 
 
 for _method in (

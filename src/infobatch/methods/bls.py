@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import checked_ratio
 from ..core.method import Epoch, Memory, MethodInfo
 from ..core.weights import Weights
 from .infobatch import MeanRule
 from .ranked import average
-from .ratio import checked_ratio
 
 
 class BatchLossScore(MeanRule):

@@ -9,11 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import check_flag, checked_part
 from ..core.draw import ALWAYS, fixed_size
 from ..core.method import Memory, MethodInfo
-from ..core.rank import highest
+from ..core.thresholds import highest
 from ..core.weights import Weights
-from .ranked import RankedMethod, average, checked_part
+from .ranked import RankedMethod, average
 
 
 class EpsilonGreedy(RankedMethod):
@@ -43,6 +44,7 @@ class EpsilonGreedy(RankedMethod):
         super().__init__(ratio, period=period)
         self.epsilon = checked_part("epsilon", epsilon, "the share of the kept samples that chance chooses")
         self.alpha = checked_part("alpha", alpha, "how much of a new loss enters the average")
+        check_flag("rescale", rescale, "whether kept samples weigh more")
         self.rescale = bool(rescale)
 
     def memory(self) -> dict[str, int]:

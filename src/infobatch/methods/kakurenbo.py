@@ -10,11 +10,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import check_flag, checked_part, checked_ratio
 from ..core.method import Epoch, Method, MethodInfo
-from ..core.rank import highest
+from ..core.thresholds import highest
 from ..core.weights import Weights
-from .ranked import checked_part
-from .ratio import checked_ratio
 
 STEPS = ((0.0, 1.0), (0.3, 0.8), (0.6, 0.6), (0.8, 0.4))  # of 200 epochs: 0, 60, 120, 160
 
@@ -56,6 +55,7 @@ class Kakurenbo(Method):
             )
         for _, factor in self.steps:
             checked_part("a factor of steps", factor, "the share of the fraction that is hidden from then on")
+        check_flag("rescale", rescale, "whether all losses are multiplied by N/kept")
         self.rescale = bool(rescale)
 
     def hidden_at(self, progress: float) -> float:

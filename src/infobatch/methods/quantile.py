@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.grouped import GroupedMethod
+from ..core.checks import checked_ratio
 from ..core.method import MethodInfo
 from ..core.thresholds import as_float32_bound, quantiles
-from .ratio import checked_ratio
+from .grouped import GroupedMethod
 
 PRESET = (0.2, 0.85)
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.grouped import GroupedMethod
+from ..core.checks import checked_ratio
 from ..core.method import MethodInfo
-from .ratio import checked_ratio
+from .grouped import GroupedMethod
 
 
 class RandomSubset(GroupedMethod):

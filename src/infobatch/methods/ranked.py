@@ -9,11 +9,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import checked_ratio
 from ..core.method import Epoch, Memory, Method
-from ..core.numbers import is_real
-from ..core.rank import highest
+from ..core.thresholds import highest
 from ..core.weights import Weights
-from .ratio import checked_ratio
 
 
 class RankedMethod(Method):
@@ -57,10 +56,3 @@ def average(mean: NDArray[np.float32], value: NDArray[np.float32], alpha: float)
     """(1 - alpha)·mean + alpha·value; the value itself where there is no mean yet, and the mean where no value."""
     moved = (1 - alpha) * mean + alpha * value
     return np.where(np.isnan(mean), value, np.where(np.isnan(value), mean, moved)).astype(np.float32)
-
-
-def checked_part(name: str, value: float, meaning: str, above: float = 0.0) -> float:
-    """``value`` as a float in (``above``, 1], or a ValueError that says what is wrong."""
-    if not is_real(value) or not above < value <= 1:
-        raise ValueError(f"{name} must lie in ({above:g}, 1] ({meaning}), got {value!r}")
-    return float(value)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import check_flag
 from ..core.method import Epoch, Memory, MethodInfo
 from ..core.weights import Weights
 from .ranked import RankedMethod
@@ -29,6 +30,7 @@ class RepeatedSampling(RankedMethod):
 
     def __init__(self, ratio: float = 0.5, *, rescale: bool = False) -> None:
         super().__init__(ratio)
+        check_flag("rescale", rescale, "whether kept samples weigh more")
         self.rescale = bool(rescale)
 
     def memory(self) -> dict[str, int]:

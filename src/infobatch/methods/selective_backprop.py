@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import torch
 
+from ..core.checks import checked_part
 from ..core.method import BatchMethod, MethodInfo
-from .ranked import checked_part
 
 
 class SelectiveBackprop(BatchMethod):

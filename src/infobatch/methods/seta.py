@@ -9,10 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import checked_part, checked_ratio
 from ..core.method import Epoch, Method, MethodInfo
 from ..core.weights import Weights
-from .ranked import checked_part
-from .ratio import checked_ratio
 
 _USUAL = 4096  # losses, exponentially distributed, by which the saving is foretold
 _ROUNDS = 300  # at most, of moving the centres of the groups

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import checked_part, is_real
 from ..core.method import Memory, MethodInfo
-from ..core.numbers import is_real
-from .ranked import RankedMethod, average, checked_part
+from .ranked import RankedMethod, average
 
 
 class UpperConfidenceBound(RankedMethod):

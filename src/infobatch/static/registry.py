@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import difflib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import nearest
 from .collected import HOW, Collected
 from .glister import glister
 from .greedy import Picks
@@ -203,7 +203,7 @@ def select(
     method = _find(name)
     for option in options:
         if option not in method.options:
-            raise TypeError(f"{name} has no option {option!r}{_nearest(option, method.options)}")
+            raise TypeError(f"{name} has no option {option!r}{nearest(option, method.options)}")
     runs = [data] if isinstance(data, Collected) else [*data]
     sizes = [len(run) for run in runs]
     if len(set(sizes)) != 1:
@@ -220,15 +220,7 @@ def _find(name: str) -> Method:
     try:
         return METHODS[name]
     except KeyError:
-        raise ValueError(f"there is no static method {name!r}{_nearest(name, list())}") from None
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    known = [*known]
-    if not known:
-        return "; it has none"
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"{f'; did you mean {close[0]!r}?' if close else '.'} Known: {', '.join(known)}"
+        raise ValueError(f"there is no static method {name!r}{nearest(name, list())}") from None
 
 
 def _validation(name: str, held_out: Any) -> tuple[Any, Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from infobatch import InfoBatch, methods
+from infobatch.core.checks import checked_ratio, is_real
 from infobatch.samples import with_index
 
 N = 12
@@ -289,3 +291,31 @@ def test_where_a_sample_carries_its_index(sample: Any, expected: Any) -> None:
     assert found == expected
     assert type(found) is type(expected)
     assert repr(sample) == before
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, 0.5, np.float32(0.5), np.float64(1), np.int64(3), float("nan")])
+def test_numbers_of_python_and_numpy(value):
+    assert is_real(value)
+
+
+@pytest.mark.parametrize("value", [True, np.True_, "0.5", None, [0.5], 1j])
+def test_what_is_not_a_real_number(value):
+    assert not is_real(value)
+
+
+@pytest.mark.parametrize("ratio", [0, 0.0, 0.5, 0.999])
+def test_shares_are_taken_as_floats(ratio):
+    assert checked_ratio(ratio) == ratio
+    assert isinstance(checked_ratio(ratio), float)
+
+
+@pytest.mark.parametrize("ratio", [-0.1, -1, 1, 1.0, 3, math.nan, math.inf, True, "0.5", None])
+def test_ratios_that_are_no_share_are_refused_and_named(ratio):
+    """Defect 9 of the official code: ratios of -1 or 3 are clamped in silence."""
+    with pytest.raises(ValueError, match=r"ratio must lie in \[0, 1\)") as error:
+        checked_ratio(ratio)
+    assert repr(ratio) in str(error.value)
+    assert "the paper uses 0.5" in str(error.value)

@@ -11,10 +11,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .draw import ALWAYS, fixed_size, group_sizes
-from .method import Epoch, Method
-from .numbers import is_real
-from .weights import MAX_LEVELS, Weights
+from ..core.checks import check_flag, is_real
+from ..core.draw import ALWAYS, fixed_size, group_sizes
+from ..core.method import Epoch, Method
+from ..core.weights import MAX_LEVELS, Weights
 
 MAX_SHARE = 0.75  # with a target saving no group loses more than this, so that no weight exceeds 4
 
@@ -39,6 +39,7 @@ class GroupedMethod(Method):
                 f"saving must lie in (0, 1), the share of full training to leave out, got {saving!r}: "
                 "use saving=0.4 for 40 %, or leave it out and set ratio"
             )
+        check_flag("rescale", rescale, "whether samples that stand in for pruned ones weigh more")
         self.saving = None if saving is None else float(saving)
         self.rescale = self.info.unbiased if rescale is None else bool(rescale)
         self.strata = None if strata is None else _numbered(strata)
@@ -121,7 +122,15 @@ def _numbered(labels: ArrayLike) -> NDArray[np.int32]:
     labels = np.asarray(labels)
     if labels.ndim != 1:
         raise ValueError(f"strata must be one label per sample, a flat array, got shape {labels.shape}")
-    return np.unique(labels, return_inverse=True)[1].astype(np.int32)
+    if labels.dtype == object and (missing := [number for number, label in enumerate(labels) if label is None]):
+        raise ValueError(
+            f"strata must hold a label for every sample, got None for {len(missing)} of them (sample {missing[0]} "
+            'first): give those a label of their own, such as "unknown"'
+        )
+    try:
+        return np.unique(labels, return_inverse=True)[1].astype(np.int32)
+    except TypeError as error:
+        raise TypeError(f"strata must hold labels of one kind, all numbers or all strings: {error}") from error
 
 
 def _counts(share: NDArray[np.float64], size: NDArray[np.int64], target: float | None) -> NDArray[np.int64]:

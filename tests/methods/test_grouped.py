@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import reference
 from chance import is_unbiased
 from infobatch import methods
-from infobatch.core.grouped import MAX_SHARE
 from infobatch.core.method import Epoch
 from infobatch.core.plan import generator
+from infobatch.methods.grouped import MAX_SHARE
 
 MIDDLE = Epoch(index=3, pruning=range(1, 9), num_epochs=10, pruned_before=0)
 PRESET = ((0.2, 0.25), (0.85, 0.5))

@@ -1,7 +1,7 @@
 """Which part of a plan is this process's."""
 
-from infobatch.distributed import shard
+from infobatch.distributed.ranks import Ranks
 
 
 def test_alone_there_is_one_rank() -> None:
-    assert shard.here() == (0, 1)
+    assert Ranks().here() == (0, 1)

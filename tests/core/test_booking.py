@@ -1,6 +1,4 @@
-"""One plan, sliced: every entry on one rank, equally many on each, and the mean over ranks is the plan's own."""
-
-from __future__ import annotations
+"""Weights applied and scores noted: by position from a window, by index, on one rank and on several."""
 
 import itertools
 
@@ -10,43 +8,66 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobatch.core.ledger import EpochLedger
-from infobatch.core.plan import EpochPlan
+from infobatch.core.booking import Booking, Window, weighted_sum
+from infobatch.core.plan import EpochPlan, Slice
+from infobatch.core.position import Position
 from infobatch.core.scores import ScoreTable
 from infobatch.core.shuffle import Order
-from infobatch.core.slice import Slice
 from infobatch.core.weights import Weights
 
 
-@given(size=st.integers(0, 200), world=st.integers(1, 9), start=st.integers(0, 210))
-def test_every_entry_is_on_exactly_one_rank_and_all_ranks_have_equally_many(size: int, world: int, start: int) -> None:
-    start = min(start, size)
-    entries = np.random.default_rng(size).permutation(size)
-    parts = [Slice(Order(entries), rank, world, start) for rank in range(world)]
+@pytest.fixture
+def window():
+    return Window(torch.tensor([5, 3, 8, 1, 7]), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), batch=2)
 
-    assert len({len(part) for part in parts}) == len({len(part[:]) for part in parts}) == 1
-    real = [part[: len(part) - part.padded].tolist() for part in parts]
-    assert sorted(itertools.chain(*real)) == sorted(entries[start:].tolist())
-    padding = sum(part.padded for part in parts)
-    assert padding < world
-    assert {part.global_padding for part in parts} == {padding}
-    assert all(part.start == start for part in parts)
-    # Step by step the ranks together hold the blocks that one process with the world-fold batch would see.
-    in_order = np.stack([part[:] for part in parts], axis=1).reshape(-1)[: size - start]
-    assert in_order.tolist() == entries[start:].tolist()
+
+def test_batches_are_weighed_in_turn_and_noted(window):
+    assert window.weigh_and_note(torch.tensor([1.0, 1.0]), torch.tensor([0.1, 0.2]))[0] == 3
+    assert window.weigh_and_note(torch.tensor([2.0, 1.0]), torch.tensor([0.3, 0.4]))[0] == 10
+    index, score = window.noted()
+    assert index.tolist() == [5, 3, 8, 1]
+    torch.testing.assert_close(score, torch.tensor([0.1, 0.2, 0.3, 0.4]))
+
+
+def test_the_last_batch_may_be_short(window):
+    for size in (2, 2, 1):
+        assert window.fits(size, torch.zeros(size))
+        assert not window.fits(3 - size, torch.zeros(3 - size))
+        window.weigh_and_note(torch.ones(size), torch.ones(size))
+    assert not window.fits(1, torch.zeros(1))
+    assert len(window.noted()[0]) == 5
+
+
+def test_it_fits_only_its_precision(window):
+    assert window.fits(2, torch.zeros(2, dtype=torch.bfloat16))
+    assert not window.fits(2, torch.zeros(2, dtype=torch.float64))
+
+
+def test_without_weights_it_is_the_plain_mean():
+    loss = torch.rand(4, requires_grad=True)
+    mean, _ = Window(torch.arange(4), None, batch=4).weigh_and_note(loss, loss)
+    assert torch.equal(mean, loss.mean())
+
+
+def test_the_sum_is_in_the_weights_precision():
+    assert weighted_sum(torch.ones(2, dtype=torch.float16), torch.tensor([65504.0, 65504.0])) == 131008
+
+
+# -- the mean over ranks ----------------------------------------------------------------------------------------------
 
 
 def step_means(plan: EpochPlan, world: int, batch: int, start: int, by_index: bool) -> list[float]:
     """The mean over ranks of what update() returns, step by step: the loss whose gradient DDP and FSDP follow."""
     means: list[list[float]] = []
     for rank in range(world):
-        ledger = EpochLedger(plan, Slice(plan.order, rank, world, start), ScoreTable(plan.by_sample.size))
-        indices = itertools.chain.from_iterable(ledger.open(None))  # type: ignore[arg-type]
+        position = Position(Slice(plan.order, rank, world, start), plan.by_sample.size, plan.repeats)
+        booking = Booking(plan, position, ScoreTable(plan.by_sample.size))
+        indices = itertools.chain.from_iterable(position.open(None))
         means.append([])
         while taken := list(itertools.islice(indices, batch)):
             index = torch.tensor(taken)
             loss = losses(index)
-            mean = ledger.update_by_index(loss, index, loss) if by_index else ledger.update(loss, loss)
+            mean = booking.update_named(loss, index, loss) if by_index else booking.update(loss, loss)
             means[-1].append(float(mean))
     return [sum(step) / world for step in zip(*means, strict=True)]
 
@@ -92,28 +113,16 @@ def test_padding_weighs_nothing_when_the_same_sample_is_also_there_in_earnest(by
     assert step_means(plan, 2, 2, 0, by_index) == pytest.approx(true_means(plan, 4, 0))
 
 
-@given(size=st.integers(1, 60), world=st.integers(1, 7), data=st.data())
-def test_padding_is_the_plan_s_first_sample_also_after_a_resume(size: int, world: int, data: st.DataObject) -> None:
-    """Its weight is 0, but batch norm sees it: a resumed epoch must end as the whole one does."""
-    start = data.draw(st.integers(0, size - 1))
-    order = Order(np.random.default_rng(size).permutation(size))
-    for rank in range(world):
-        part = Slice(order, rank, world, start)
-        if part.padded:
-            assert part[:][-1] == order[:1][0]
-
-
 def test_padding_leaves_the_score_it_has() -> None:
     """The plan's first sample was trained on, and scored, before the epoch was resumed."""
     plan = plan_of(np.array([4, 2, 3, 1]), 6, weighted=False)
     table = ScoreTable(6)
     table.values[4] = 7.0
-    ledger = EpochLedger(plan, Slice(plan.order, rank=1, world=2, start=1), table)
-    assert ledger.part[:].tolist() == [3, 4]
-    assert ledger.weights_of(torch.tensor([3, 4])).tolist() == [1, 0]
-    ledger.open(None)  # type: ignore[arg-type]
-    ledger.update_by_index(
-        torch.tensor([1.0, torch.nan]), index := torch.tensor([3, 4]), torch.tensor([1.0, torch.nan])
-    )
+    position = Position(Slice(plan.order, rank=1, world=2, start=1), 6)
+    booking = Booking(plan, position, table)
+    assert position.part[:].tolist() == [3, 4]
+    assert booking.weights_of(torch.tensor([3, 4])).tolist() == [1, 0]
+    position.open(None)
+    booking.update_named(torch.tensor([1.0, torch.nan]), index := torch.tensor([3, 4]), torch.tensor([1.0, torch.nan]))
     assert table.values[index].tolist() == [1.0, 7.0]
     assert int(table.rejected) == 0

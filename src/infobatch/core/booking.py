@@ -1,0 +1,232 @@
+"""One epoch's books: each loss is weighted, and its score goes to its own sample.
+
+By position, the next few batches of the plan lie ready as tensors (:class:`Window`), so that a training step needs no
+look-up; their scores enter the table together. By index, weights are looked up by sample and scores enter at once.
+Neither syncs with the host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .delivery import DriftError
+from .plan import EpochPlan
+from .position import REMEDY, Position
+from .scores import ScoreTable, lasting
+from .weights import WeightLookup, working_dtype
+
+_BATCHES = 64  # how many have their scores booked together
+
+
+class Booking:
+    """Weighs the losses of one epoch and books their scores."""
+
+    def __init__(
+        self,
+        plan: EpochPlan,
+        position: Position,
+        table: ScoreTable,
+        by_index: bool = False,
+        before: Booking | None = None,
+    ) -> None:
+        self.plan = plan
+        self.position = position
+        self.table = table
+        # Of the last batch: the mean that was returned, the weights, and what the mean is over.
+        self._last: tuple[torch.Tensor, torch.Tensor | None, Any] | None = None if before is None else before._last
+        self._lookup: WeightLookup | None = None
+        with lasting():
+            self._strays = torch.zeros((), dtype=torch.int64, device="cpu")  # losses of samples outside the plan
+            if by_index or table.values.device.type == "cpu":  # there it costs nothing
+                self._lookup = plan.by_sample.lookup(table.values.device, torch.float32)
+        self._window: Window | None = None
+
+    # -- by position ---------------------------------------------------------------------------------------------
+
+    def update(self, loss: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
+        """The weighted mean of the next batch in the plan's order."""
+        count = loss.shape[0]
+        self.position.check(count)
+        window = self._window
+        if window is None or not window.fits(count, loss):
+            window = self._open_window(count, loss)
+        mean, weights = window.weigh_and_note(loss, score)
+        self._last = mean.detach(), weights, 1
+        self.position.advance(count)
+        return mean
+
+    def _open_window(self, count: int, loss: torch.Tensor) -> Window:
+        self.flush()
+        part, start = self.position.part, self.position.cursor
+        end = min(start + _BATCHES * count, len(part))
+        if loss.device.type != "cpu":
+            end = len(part)  # one transfer an epoch
+        indices = part[start:end]
+        weights: NDArray[np.float64] | None = None
+        if not self.plan.by_sample.uniform or part.global_padding:
+            weights = np.array(self.plan.by_sample.of(indices))
+            if part.padded and end == len(part):
+                weights[-1] = 0
+            last = (len(weights) - 1) // count * count  # the only batch that may be short or padded
+            weights[:last] /= count
+            weights[last:] /= self._denominator(len(weights) - last, start + len(weights) == len(part))
+        with lasting():
+            index = torch.from_numpy(indices.astype(np.int64)).to(loss.device)
+            values = None if weights is None else torch.from_numpy(weights).to(loss.device, working_dtype(loss))
+            self._window = Window(index, values, count)
+        return self._window
+
+    def _denominator(self, count: int, is_last: bool) -> float:
+        """How many samples the mean of a batch is over: less the padding of all ranks, shared, in the last step."""
+        return count - self.position.part.global_padding / self.position.part.world if is_last else count
+
+    def flush(self) -> None:
+        """Book the scores of the open window."""
+        if self._window is None:
+            return
+        index, score = self._window.noted()
+        self._window = None
+        part = self.position.part
+        if part.padded and self.position.cursor == len(part):
+            index, score = index[:-1], score[:-1]
+        if self.plan.repeats:
+            self.table.write_repeats(index, score)
+        else:
+            self.table.write(index, score)
+
+    # -- by index ------------------------------------------------------------------------------------------------
+
+    def update_named(self, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
+        """The weighted mean of the samples named by ``index``: tensor work only when compiled."""
+        compiling = torch.compiler.is_compiling()
+        if self._lookup is None or not self._lookup.fits(loss):
+            with lasting():
+                self._lookup = self.plan.by_sample.lookup(loss.device, working_dtype(loss))
+                self._strays = self._strays.to(loss.device)
+        weight = self._lookup(index)
+        stray = (weight == 0).sum()
+        if not compiling and loss.device.type == "cpu" and stray:
+            raise DriftError(
+                f"index: sample {int(index[weight == 0][0])} is not in this epoch's plan (it was pruned), so its batch "
+                f"is from another epoch or was not drawn by train_data.sampler. {REMEDY}"
+            )
+        self._strays += stray
+        padding, rows = None, loss.shape[0]
+        mean_over: torch.Tensor | int = rows
+        if self.position.part.global_padding:
+            padding = self._padding(index)
+            weight = torch.where(padding, torch.zeros_like(weight), weight)
+            mean_over = self._rows_of_mean(index)
+        mean = (weighted_sum(loss, weight) / mean_over).to(loss.dtype)
+        self._last = mean.detach(), weight, mean_over
+        if compiling:
+            self.position.mark(index)
+        else:
+            self.flush()  # the window goes on from its own place
+            self.position.name(index)
+        if not compiling and (self.plan.repeats or _has_doubles(index)):
+            real = slice(None) if padding is None else ~padding
+            self.table.write_repeats(index[real], score[real])
+        else:
+            self.table.write(index, score, leave=padding)
+        return mean
+
+    def _padding(self, index: torch.Tensor) -> torch.Tensor:
+        """Which of these samples is this rank's padding."""
+        part = self.position.part
+        if not part.padded:
+            return torch.zeros_like(index, dtype=torch.bool)
+        if not self.plan.repeats:
+            return index == part.padding
+        place = torch.arange(len(index), device=index.device)  # the sample may be here in its own right as well
+        return self.position.is_last(index) & (place == len(index) - 1)
+
+    def _rows_of_mean(self, index: torch.Tensor) -> torch.Tensor:
+        """How many losses the mean is over: in the last step of all ranks, the share of them that is no padding."""
+        part, rows = self.position.part, float(len(index))
+        real = 1 - part.global_padding / (part.world * self.position.last_batch(len(index)))
+        return torch.where(self.position.is_last(index), rows * real, rows)
+
+    def loss(self) -> torch.Tensor | None:
+        """The last batch's mean loss as full data would show it: each sample counts by the share it stands for."""
+        if self._last is None:
+            return None
+        mean, weight, mean_over = self._last
+        if weight is None:
+            return mean
+        total = weight.sum() / mean_over
+        return torch.where(total > 0, mean / total, mean).to(mean.dtype)
+
+    def weights_of(self, index: torch.Tensor) -> torch.Tensor:
+        """What these samples' losses are multiplied by, on the host: 0 where it is pruned, or only padding."""
+        index, part = index.cpu(), self.position.part
+        weight = torch.tensor(self.plan.by_sample.of(index.numpy()), dtype=torch.float64, device="cpu")
+        if part.padded and not self.plan.repeats:
+            weight[index == part.padding] = 0
+        return weight
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def count_strays(self, strays: torch.Tensor) -> None:
+        """Losses for samples that were not meant: told at the end of the epoch, without a host sync here."""
+        self._strays = self._strays.to(strays.device) + strays
+
+    def close(self, on_purpose: bool) -> None:
+        """End the pass: book what is open, and raise if batches were missed or named wrongly."""
+        self.flush()
+        strays = int(self._strays)
+        self._strays.zero_()
+        self.position.check_end(on_purpose)
+        if strays:
+            raise DriftError(
+                f"{strays} losses of the last epoch were for samples outside its plan: the index named samples that "
+                f"were pruned, so batches came from another epoch or another sampler. {REMEDY}"
+            )
+
+
+class Window:
+    """The next few batches of the plan: their weights, cut to batches, and room for their scores."""
+
+    __slots__ = ("at", "index", "scores", "slots", "weights")
+
+    def __init__(self, index: torch.Tensor, weights: torch.Tensor | None, batch: int) -> None:
+        self.index = index
+        self.scores = torch.empty(len(index), dtype=torch.float32, device=index.device)
+        self.slots = torch.split(self.scores, batch)
+        self.weights = None if weights is None else torch.split(weights, batch)
+        self.at = 0
+
+    def fits(self, count: int, loss: torch.Tensor) -> bool:
+        """Whether the next batch has a place here."""
+        return (
+            self.at < len(self.slots)
+            and self.slots[self.at].shape[0] == count
+            and self.scores.device == loss.device
+            and (self.weights is None or self.weights[self.at].dtype == working_dtype(loss))
+        )
+
+    def weigh_and_note(self, loss: torch.Tensor, score: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The batch's mean, and its weights divided by what the mean is over; its scores are noted for later."""
+        self.slots[self.at].copy_(score.detach())
+        weights = None if self.weights is None else self.weights[self.at]
+        self.at += 1
+        return (loss.mean() if weights is None else weighted_sum(loss, weights).to(loss.dtype)), weights
+
+    def noted(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(index, score) of all batches noted so far."""
+        filled = sum(slot.shape[0] for slot in self.slots[: self.at])
+        return self.index[:filled], self.scores[:filled]
+
+
+def weighted_sum(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Σ weight · loss, in the weight's precision."""
+    return torch.dot(loss.to(weight.dtype), weight)
+
+
+def _has_doubles(index: torch.Tensor) -> bool:
+    """Whether a sample is named twice, as far as it can be told without a host sync."""
+    return index.device.type == "cpu" and len(np.unique(index.numpy())) < len(index)

@@ -1,0 +1,47 @@
+"""Choosing within a batch: the losses of all its samples decide which of them are trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Part of a batch: the positions that were chosen by the losses of all."""
+
+    positions: torch.Tensor
+    loss: torch.Tensor  # of the whole batch, as it was looked at
+    index: torch.Tensor | None  # the whole batch's samples, where they are named
+
+    @property
+    def passed_over(self) -> int:
+        """How many samples of the batch were not chosen."""
+        return len(self.loss) - len(self.positions)
+
+    def check(self, loss: torch.Tensor, index: torch.Tensor | None) -> None:
+        """Raise unless ``loss`` and ``index`` can be those of the chosen samples."""
+        if len(loss) != len(self.positions):
+            raise ValueError(
+                f"loss must hold one value per chosen sample: got {len(loss)}, but choose() gave "
+                f"{len(self.positions)} positions"
+            )
+        if (index is None) != (self.index is None):
+            raise ValueError(
+                "index must be given to choose() and to update(), or to neither: it names the same samples"
+            )
+
+    def strangers(self, index: torch.Tensor) -> torch.Tensor:
+        """How many samples of ``index`` are not those that were chosen."""
+        assert self.index is not None
+        return (index != self.index.to(index.device)[self.positions.to(index.device)]).sum()
+
+    def spread(self, loss: torch.Tensor) -> torch.Tensor:
+        """Losses of the chosen samples as a whole batch's: 0 for the others, and the same mean."""
+        scale = len(self.loss) / len(self.positions)
+        return torch.zeros_like(self.loss, dtype=loss.dtype).index_copy(0, self.positions, loss * scale)
+
+    def renewed(self, score: torch.Tensor) -> torch.Tensor:
+        """The whole batch's scores, of which those of the chosen samples are newer."""
+        return self.loss.to(score.dtype).index_copy(0, self.positions, score.detach())

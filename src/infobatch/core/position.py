@@ -1,0 +1,411 @@
+"""Where training stands in an epoch: which batch is in the user's hands, and which plan entries have come back.
+
+A loss is never booked to the wrong sample. By position, every batch that comes back must be the next one that was
+delivered, so that one number says what is done: ``cursor`` entries from the front. By index, batches may come back in
+any order, in part or more than once; then every sample that came back is marked.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .delivery import DriftError, Pass
+from .plan import EpochPlan, Slice
+from .scores import lasting
+
+REMEDY = (
+    "Call update() exactly once for every batch, in the loader's order; or say which samples a batch holds: "
+    "InfoBatch(..., index_key=...) puts the index into the batch, update(loss, index) takes it back"
+)
+_CHUNK = 1 << 12  # indices turned into Python ints at a time: few enough for the cache
+
+
+class Position:
+    """One rank's way through its part of a plan: the owner of every counter of the epoch.
+
+    With torch's loader the batch in the user's hands is the last one the loader has delivered; a position holds as long
+    as every delivered batch was updated. Without one, an update must bring back all that was handed out.
+    """
+
+    def __init__(self, part: Slice, size: int, repeats: bool = False, batches: int = 0, passed_over: int = 0) -> None:
+        self.part = part
+        self.opened = False  # whether the sampler was asked for indices
+        self.by_index = False  # whether a batch came back by its samples' names
+        self.compiled = False  # whether update() runs inside compiled code, so that the host does not see what it does
+        self._size = size  # of the data set
+        self._repeats = repeats
+        self._batches_before = batches  # of this epoch, before it was resumed
+        self._passed_over_before = passed_over
+        self._passed_over = 0  # samples of this rank's batches that were looked at but not chosen
+        self._returned = 0  # batches of this pass that came back
+        self._cursor = 0  # entries before the batch that is expected next
+        self._back: torch.Tensor | None = None  # by sample, whether it came back; None while all came by position
+        self.loader: Pass | None = None
+        self._older: list[tuple[Pass, int]] = []  # passes before this one that may go on, and how far they had come
+        self._after_pending = False  # whether the pass before ended with a batch that had not come back
+        self._counted_before = 0  # indices handed out before a resume, which a stateful loader counts too
+        self._deliverable = len(part)  # less what drop_last leaves out, once the loader is known
+        self._chunk_end = 0
+        self._chunk: Iterator[int] = iter(())
+
+    # -- handing out ---------------------------------------------------------------------------------------------
+
+    def open(self, loader: Pass | None) -> Iterator[Iterator[int]]:
+        """The part's indices, in chunks, for a pass that starts now and has had no update yet."""
+        assert not self.touched
+        self.opened = True
+        self._chunk, self._chunk_end = iter(()), 0
+        self._counted_before = 0
+        self._older = [(old, at) for old, at in self._passes() if loader is None or not old.same_iterator(loader)]
+        self.loader = loader
+        if loader is not None and loader.batch_size and loader.drop_last:
+            self._deliverable = len(self.part) - len(self.part) % loader.batch_size
+        return self._chunks()
+
+    def _chunks(self) -> Iterator[Iterator[int]]:
+        if self.loader is not None:
+            self.loader.begin()
+        for start in range(0, len(self.part), _CHUNK):
+            chunk = self.part[start : start + _CHUNK].tolist()
+            self._chunk, self._chunk_end = iter(chunk), start + len(chunk)
+            yield self._chunk
+
+    @property
+    def handed_out(self) -> int:
+        """Indices that have left the sampler in this pass."""
+        return self._chunk_end - operator.length_hint(self._chunk)
+
+    def resume_loader(self, handed_out: int) -> None:
+        """A stateful loader goes on, and counts the indices handed out before; its last batch may have been short."""
+        size = self._batch_size or 1
+        self._counted_before = -(-handed_out // size) * size
+
+    def place(self, epoch: int) -> dict[str, int]:
+        """Where the sampler's iterator stands: in the global plan, and in indices handed out on this rank."""
+        return {
+            "epoch": epoch,
+            "position": self.part.start + self.handed_out * self.part.world,
+            "handed_out": self._counted_before + self.handed_out,
+            "ended": self.handed_out >= self._deliverable,
+        }
+
+    def follow(self, before: Position, on_purpose: bool) -> None:
+        """This epoch comes after ``before``; ``on_purpose`` if the user said so by ``set_epoch``."""
+        self._older = before._passes()
+        self._after_pending = not on_purpose and not before.by_index and before._delivered > before._returned
+
+    def _passes(self) -> list[tuple[Pass, int]]:
+        """The passes so far whose iterators could still go on, and how far they have come."""
+        passes = list(self._older)
+        if self.loader is not None:
+            passes.append((self.loader, self.loader.delivered))
+        return [(loader, at) for loader, at in passes if loader.open]
+
+    # -- what the loader says ------------------------------------------------------------------------------------
+
+    @property
+    def _batch_size(self) -> int | None:
+        """The size of the loader's batches, which are cut from the plan in order; None where there are none such."""
+        return None if self.loader is None else self.loader.batch_size
+
+    @property
+    def _delivered(self) -> int:
+        """Batches of this pass the loader has delivered, as far as it can be asked; else those that came back."""
+        loader, size = self.loader, self._batch_size
+        if loader is None or size is None or loader.restarted:
+            return self._returned
+        return loader.delivered - self._counted_before // size
+
+    @property
+    def samples_delivered(self) -> int:
+        """The samples of these batches."""
+        return min(self._delivered * (self._batch_size or 1), self._deliverable)
+
+    @property
+    def loop_is_over(self) -> bool:
+        """Whether the loop that took the batches of this pass has ended."""
+        return self.opened and (self.loader is None or not self.loader.open)
+
+    def batch_in_hand(self) -> int:
+        """The number of samples of the batch that is in the user's hands, which only the loader can tell."""
+        if self._batch_size is None:
+            raise DriftError(
+                "loss is one number for a batch whose size cannot be told, because no torch DataLoader draws from "
+                "train_data.sampler. Say which samples it is the mean of: update(loss, index)"
+            )
+        return self.samples_delivered - self._cursor
+
+    # -- what has come back --------------------------------------------------------------------------------------
+
+    @property
+    def touched(self) -> bool:
+        """Whether the pass has had an update: else it was a peek."""
+        return self._returned > 0 or (self.compiled and self._back is not None and bool(self._back.any()))
+
+    @property
+    def cursor(self) -> int:
+        """Entries before the batch that is expected next, where batches come back by position."""
+        return self._cursor
+
+    @property
+    def done(self) -> int:
+        """Entries accounted for, without a host sync unless update() is compiled and no loader can be asked."""
+        if self._batch_size is not None:
+            return self.samples_delivered if self.compiled else min(self._cursor, self.samples_delivered)
+        if self.compiled and self._back is not None:
+            return min(int(self._back.sum()), len(self.part))
+        return min(self._cursor, len(self.part))
+
+    @property
+    def total(self) -> int:
+        """Entries that are delivered in all."""
+        return self._deliverable
+
+    @property
+    def batches(self) -> int:
+        """Batches of this epoch that came back, on this rank."""
+        if self._batch_size is None:
+            return self._batches_before + self._returned
+        return self._batches_before + (self._delivered if self.compiled else min(self._returned, self._delivered))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every entry that will be delivered has come back, or was delivered in a loop that has ended."""
+        if self.compiled or self.by_index:
+            everything = self._batch_size is not None and self.samples_delivered >= self._deliverable
+            return (everything and self.loop_is_over) or int(self.entries_back().sum()) >= self._deliverable
+        return self._cursor >= self._deliverable
+
+    @property
+    def passed_over(self) -> int:
+        """Samples that were in batches but not chosen from them: of all ranks, as if they were alike."""
+        return self._passed_over_before + self._passed_over * self.part.world
+
+    def pass_over(self, count: int) -> None:
+        """``count`` samples of a batch were looked at, but not chosen."""
+        self._passed_over += count
+
+    def entries_back(self) -> NDArray[np.bool_]:
+        """Which entries of this rank's part are done, exactly; a host sync.
+
+        A batch of which a part has come back is done: the rest was filtered out by the user, and is not delivered
+        again when the epoch is resumed.
+        """
+        if self._back is None or self._repeats:
+            return np.arange(len(self.part)) < self.done
+        back: NDArray[np.bool_] = self._back.cpu().numpy()[self.part[:]]
+        if size := self._batch_size:
+            blocks = np.zeros(-(-len(back) // size) * size, bool)
+            blocks[: len(back)] = back
+            back = np.repeat(blocks.reshape(-1, size).any(axis=1), size)[: len(back)]
+        return back
+
+    def delivered_only(self) -> NDArray[np.integer]:
+        """Samples that were delivered, but have not come back."""
+        count = self.samples_delivered if self._batch_size is not None else 0
+        return self.part[:count][~self.entries_back()[:count]]
+
+    # -- the training step ---------------------------------------------------------------------------------------
+
+    def check(self, count: int) -> None:
+        """Raise unless a batch of ``count`` losses is the next one in the plan's order."""
+        loader, size = self.loader, self._batch_size
+        if not self.opened:
+            raise DriftError(
+                "update() was called before train_data.sampler handed out any sample. "
+                "Give the loader our sampler: DataLoader(train_data, sampler=train_data.sampler, ...)"
+            )
+        if loader is None:
+            ahead = self.handed_out - self._cursor
+            if ahead != count:
+                raise DriftError(
+                    f"update() got {count} losses, but {ahead} samples were handed out since the last update. {REMEDY}"
+                )
+            return
+        if (obstacle := loader.obstacle()) is not None or size is None:
+            raise DriftError(
+                f"the batch cannot be known by its position: {obstacle}. Say which samples a batch holds: "
+                "InfoBatch(..., index_key=...) puts the index into the batch, update(loss, index) takes it back"
+            )
+        if self._older or self._after_pending:
+            self._check_older(loader)
+        if self._delivered != self._returned + 1:
+            raise DriftError(f"{self._what_happened()} {REMEDY}")
+        expected = min(size, len(self.part) - self._cursor)
+        taken = loader.taken
+        lost = self.handed_out != self._cursor + expected if taken is None else taken != self._returned + 1
+        if lost:
+            raise DriftError(
+                "the loader lost a batch to an error that was caught around it, so that positions are shifted. "
+                f"{REMEDY}"
+            )
+        if count != expected:
+            raise ValueError(
+                f"loss must hold one value per sample of the batch: got {count}, but the batch has {expected} samples"
+            )
+
+    def _check_older(self, loader: Pass) -> None:
+        """Raise if the batch may be from an earlier pass whose iterator goes on."""
+        if any(old.open and not old.same_iterator(loader) and old.delivered != at for old, at in self._older):
+            raise DriftError(
+                "an older iterator of the loader went on after a newer one was made, so that this batch is not from "
+                f"the current pass. Look at samples through a loader of their own. {REMEDY}"
+            )
+        if self._after_pending and not self._returned and not loader.open:
+            raise DriftError(
+                "a second iterator of the loader was made and dropped in the middle of an epoch, so that this batch "
+                "may be the one fetched before. Look at samples through a loader of their own; or, if the epoch was "
+                f"left on purpose, say so: call train_data.set_epoch(epoch) before the next one. {REMEDY}"
+            )
+
+    def _what_happened(self) -> str:
+        if self._delivered <= self._returned:
+            return f"update() was called again, though the loader has delivered only {self._delivered} batches."
+        return (
+            f"the loader has delivered {self._delivered} batches, but update() was called for only {self._returned} of "
+            f"the earlier {self._delivered - 1}: an update was skipped, or something between loader and training "
+            "fetches ahead or drops batches."
+        )
+
+    def advance(self, count: int) -> None:
+        """The next ``count`` entries came back, by position."""
+        if self._back is not None and not self._repeats:
+            self._back[torch.from_numpy(self.part[self._cursor : self._cursor + count].astype(np.int64))] = True
+        self._returned += 1
+        self._cursor += count
+
+    def mark(self, index: torch.Tensor) -> None:
+        """The samples named by ``index`` came back: tensor work only, for compiled code."""
+        self.compiled = True
+        self._marks(index.device).index_fill_(0, index, True)
+
+    def name(self, index: torch.Tensor) -> int:
+        """The samples named by ``index`` came back; returns how many of them had not before.
+
+        An update that brings nothing new (two losses for one batch, or SAM's second step) is no further batch. On an
+        accelerator, where looking would be a host sync, every update counts as one batch, but no batch counts before
+        the loader has delivered it.
+        """
+        self.by_index = True
+        fresh = len(index)
+        if not self._repeats:
+            back = self._marks(index.device)
+            if index.device.type == "cpu":
+                new = index.numpy()[~back.numpy()[index.numpy()]]
+                fresh = len(new) if self._batch_size is not None else len(np.unique(new))
+            back.index_fill_(0, index, True)
+        if fresh:
+            self._returned += 1
+            size = self._batch_size
+            self._cursor = min(self._cursor + fresh if size is None else self._returned * size, len(self.part))
+        return fresh
+
+    def _marks(self, device: torch.device) -> torch.Tensor:
+        """``_back``, with what came back by position before."""
+        if self._back is None:
+            with lasting():
+                self._back = torch.zeros(self._size, dtype=torch.bool, device=device)
+            if self._cursor:
+                self._back[torch.from_numpy(self.part[: self._cursor].astype(np.int64)).to(device)] = True
+        elif self._back.device != device:
+            with lasting():
+                self._back = self._back.to(device)
+        return self._back
+
+    def is_last(self, index: torch.Tensor) -> torch.Tensor:
+        """Whether a batch named by ``index`` is the one that ends this rank's part."""
+        if self._repeats:
+            return torch.tensor(self._cursor + len(index) >= len(self.part), device=index.device)
+        return (index == int(self.part[len(self.part) - 1 :][0])).any()
+
+    def last_batch(self, rows: int) -> int:
+        """How many entries the batch has that ends this rank's part, where an update has ``rows`` losses."""
+        size = self._batch_size
+        return rows if size is None else (len(self.part) - 1) % size + 1
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def check_end(self, on_purpose: bool) -> None:
+        """Raise if the loader delivered everything, but the last batches did not come back.
+
+        Whoever calls ``set_epoch`` has left the epoch ``on_purpose``.
+        """
+        loader = self.loader
+        if loader is None or self.compiled or not self._returned or self._cursor >= self._deliverable:
+            return
+        if self.by_index:
+            if loader.batch_size is None and self.handed_out >= len(self.part):
+                warnings.warn(
+                    f"{len(self.part)} samples were handed out for this epoch, but only {self._cursor} came back: the "
+                    f"loader takes its batches from a {loader.source}, which drops or re-shards what "
+                    "train_data.sampler has sharded already. Let it pass every index on (see the integration for your "
+                    "framework); if the epoch was left early on purpose, all is well",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            return
+        if loader.restarted:
+            all_delivered = loader.drained and self.handed_out >= self._deliverable
+        else:
+            all_delivered = loader.batch_size is not None and self.samples_delivered >= self._deliverable
+        if all_delivered and not on_purpose:
+            self.loader = None  # said once; whoever goes on after that may
+            batches = -(-self._deliverable // (loader.batch_size or 1))
+            raise DriftError(
+                f"the epoch's {batches} batches were all delivered, but update() was called for {self._returned}: "
+                f"the last losses are missing. {REMEDY}. If they were left out on purpose, say so: call "
+                "train_data.set_epoch(epoch) before the next epoch"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy cannot share the loader; what it has of the pass is what came back."""
+        mine = {**vars(self), "loader": None, "opened": False, "_older": [], "_chunk": iter(()), "_chunk_end": 0}
+        return mine
+
+
+@dataclass
+class LateBatches:
+    """Batches of the epoch before that were delivered, but had not come back when the next epoch began.
+
+    A loop that fetches ahead across epochs starts the next one with the last batch still in its hands.
+    """
+
+    plan: EpochPlan
+    samples: NDArray[np.integer]
+
+    @classmethod
+    def of(cls, plan: EpochPlan, position: Position) -> LateBatches | None:
+        """Those of an epoch that ends now, if its batches come back by index and some have not."""
+        if not position.by_index or position.compiled or plan.repeats:
+            return None
+        samples = position.delivered_only()
+        return cls(plan, samples) if len(samples) else None
+
+    def claim(self, index: torch.Tensor, plan: EpochPlan, position: Position) -> bool:
+        """Whether a batch with these samples is one of these, not of the current epoch; raises if it may be either."""
+        names = np.unique(index.cpu().numpy())
+        if not np.isin(names, self.samples).all():
+            return False
+        if not np.isin(names, position.part[: position.samples_delivered]).all():
+            if position.part.world > 1:
+                raise DriftError(
+                    "a batch of the epoch before came back after the next one began: with several ranks its scores "
+                    f"would be known to this rank only. Let every batch come back before the next epoch. {REMEDY}"
+                )
+            self.samples = np.setdiff1d(self.samples, names)
+            return True
+        if not position.touched and (self.plan.by_sample.of(names) != plan.by_sample.of(names)).any():
+            raise DriftError(
+                "this batch may be the last one of the epoch before or the first one of this epoch, which have the "
+                "same samples with different weights: call train_data.set_epoch(epoch) between epochs, when every "
+                "batch has come back"
+            )
+        return False
