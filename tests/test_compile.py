@@ -206,7 +206,7 @@ def test_losses_whose_backward_needs_their_output(ending, dtype, by_index):
         train_data.update(loss, *index).backward()
         assert torch.equal(loss, before)
         assert loss._version == version
-        weights = torch.from_numpy(train_data.plan.by_sample.of(samples.numpy()))
+        weights = torch.tensor(train_data.plan.by_sample.of(samples.numpy()))
         again = x.detach().clone().requires_grad_()
         (ending(again).double() * weights).mean().backward()
         torch.testing.assert_close(x.grad, again.grad, rtol=8 * torch.finfo(dtype).eps, atol=0)

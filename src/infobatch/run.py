@@ -20,7 +20,7 @@ from .core.checks import check_whole
 from .core.choice import Choice
 from .core.delivery import DriftError, Pass
 from .core.method import BatchMethod, Epoch, Memory, Method, blank_memory
-from .core.plan import EpochPlan, Slice, generator, shuffled, surplus
+from .core.plan import EpochPlan, Slice, generator, shuffled
 from .core.position import REMEDY, LateBatches, Position
 from .core.scores import ScoreTable
 from .core.shuffle import Order
@@ -112,7 +112,6 @@ class Run:
             self._move_to(self.plan.epoch + 1, on_purpose=False, loader=loader)
         else:
             self._follow_world()
-            self._fit_batches(loader)
         if self.update_outside_graph is None and "torch._dynamo" in sys.modules:
             self.update_outside_graph = torch.compiler.disable(self.update, reason=OUTSIDE)  # type: ignore[no-untyped-call]
         return self.plan.epoch, self.position
@@ -121,10 +120,11 @@ class Run:
     def length(self) -> int:
         """How many indices the next pass hands out on this rank: the next epoch's, when this one is over.
 
-        One process can tell as soon as the loop has ended. Several ranks exchange their scores first, when all of them
-        start the epoch.
+        One process whose batches come back by position can tell as soon as the loop has ended. Several ranks exchange
+        their scores first, when all of them start the epoch; and by index the last batches may still be held.
         """
-        if self.position.part.world == 1 and self.position.loop_is_over and self.position.complete:
+        alone = self.position.part.world == 1 and not (self.position.by_index or self.position.compiled)
+        if alone and self.position.loop_is_over and self.position.complete:
             if self._upcoming is None:
                 self._booking.flush()
                 self._learn_batches(self.position.loader)
@@ -179,7 +179,7 @@ class Run:
         if epoch in self.pruning:
             pruned_before = sum(e.saved for e in self._history.values() if e.epoch < epoch)
             last = None if before is None else before.by_sample
-            about = Epoch(epoch, self.pruning, self.num_epochs, pruned_before, last, memory)
+            about = Epoch(epoch, self.pruning, self.num_epochs, pruned_before, last, memory, self._global_batch)
             weights = self.method.select(self.table.numpy(), about, rng)
         return shuffled(epoch, weights, rng, self.order, self._global_batch)
 
@@ -192,15 +192,6 @@ class Run:
         if loader is not None and loader.batch_size is not None:
             self._batch_size = 0 if loader.drop_last else loader.batch_size
 
-    def _fit_batches(self, loader: Pass | None) -> None:
-        """Cut a plan that was drawn before the loader's batches were known, if it would end in one too short."""
-        self._learn_batches(loader)
-        plan = self.plan
-        if plan.repeats or self.position.part.start or surplus(len(plan), plan.total, self._global_batch) == 0:
-            return
-        rng = generator(self.seed, plan.epoch)
-        self._open(shuffled(plan.epoch, plan.by_sample, rng, None, self._global_batch))
-
     def _open(self, plan: EpochPlan, resumed_at: int = 0, batches: int = 0, passed_over: int = 0) -> None:
         """Make ``plan`` current, less its first ``resumed_at`` entries, which were trained on before."""
         rank, world = self.ranks.here()
@@ -211,6 +202,8 @@ class Run:
         part = Slice(plan.order, rank, world, resumed_at)
         self.plan = plan
         self.position = Position(part, self.size, repeats=plan.repeats, batches=batches, passed_over=passed_over)
+        if self.by_index:
+            self.position.marks(self.table.values.device)  # before anything is compiled
         last = getattr(self, "_booking", None)
         self._booking = Booking(plan, self.position, self.table, self.by_index, last)
         self._upcoming = self._late = self._choice = None

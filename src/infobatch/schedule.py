@@ -6,7 +6,6 @@ quarter of its peak instead of zero. ``paced`` lets the schedule see progress in
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any, Protocol
 
 from torch.optim import Optimizer
@@ -46,7 +45,8 @@ class PacedScheduler(LRScheduler):
                 "ReduceLROnPlateau follows a metric per epoch and needs no pacing"
             )
         if steps_per_epoch is not None:
-            if isinstance(steps_per_epoch, bool) or not isinstance(steps_per_epoch, Integral) or steps_per_epoch < 1:
+            whole = hasattr(steps_per_epoch, "__index__") and not isinstance(steps_per_epoch, bool)
+            if not whole or steps_per_epoch < 1:
                 raise ValueError(
                     f"steps_per_epoch must be a whole number from 1 on, the optimiser steps of a full epoch, "
                     f"got {steps_per_epoch!r}"

@@ -52,7 +52,8 @@ def every_method(folder: Path) -> None:
     found = {}
     for name in methods.list():
         train_data = InfoBatch(numbers(31), 6, method=name, seed=2)
-        loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+        batch = 12 // train_data.sampler.num_replicas  # what all ranks take in a step decides how a plan is cut
+        loader = DataLoader(train_data, batch_size=batch, sampler=train_data.sampler)
         plans = []
         for epoch in range(6):
             train_data.set_epoch(epoch)

@@ -76,7 +76,7 @@ def test_on_another_number_of_ranks_every_remaining_sample_comes_once(
     left = len(plan) - len(done)
     assert left > 0
     assert done + rest[:left] == plan
-    assert rest[left:] == plan[len(done) : len(done) + 1] * (-left % after)
+    assert rest[left:] == plan[:1] * (-left % after)  # padding: the plan's first sample
     for epoch in (2, 3):
         order = second[0]["orders"][epoch]
         assert delivered(second, epoch)[: len(order)] == order

@@ -23,7 +23,7 @@ EXAMPLES = ROOT / "examples"
 def test_training_on_two_ranks(name: str) -> None:
     done = torchrun(EXAMPLES / f"{name}.py", "--epochs", 3, "--samples", 1000)
 
-    assert re.search(r"saved [12]\d\.\d% of full training", done.stdout)
+    assert re.search(r"saved [1-9]\d?\.\d% of full training", done.stdout)
     assert "test accuracy" in done.stdout
     assert "with 2 processes" in done.stdout
 

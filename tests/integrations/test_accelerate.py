@@ -14,13 +14,12 @@ import pytest
 import torch
 from accelerate import Accelerator, skip_first_batches
 from accelerate.parallelism_config import ParallelismConfig
-from infobatch.core.watch import DriftError
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader
 
 import infobatch
 from distributed.launch import ROOT, torchrun
-from infobatch import InfoBatch
+from infobatch import DriftError, InfoBatch
 from infobatch.integrations.accelerate import prepare
 from integrations.accelerate_training import EPOCHS, SIZE, TRAIN, VALID, Trace, accelerated, parts, plain, same_bits
 
@@ -299,6 +298,6 @@ def test_two_processes_refuse(two: list[dict[str, Any]], setting: str, remedy: s
 
 def test_the_example_runs_on_two_processes() -> None:
     done = torchrun(ROOT / "examples" / "accelerate_loop.py", "--epochs", 3, "--samples", 1003)
-    assert re.search(r"saved [12]\d\.\d% of full training", done.stdout)
+    assert re.search(r"saved [1-9]\d?\.\d% of full training", done.stdout)
     assert done.stdout.count("test accuracy") == 3
     assert "learning rate 0.0e+00 with 2 processes" in done.stdout  # where the cosine ends

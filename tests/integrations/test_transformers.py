@@ -229,10 +229,12 @@ def test_accumulated_batches_are_one_large_batch(case: str, tmp_path: Path) -> N
             per_device_train_batch_size=size,
             gradient_accumulation_steps=groups,
         )
-        trainer = Pruned(model(), args, data_collator=collate, train_dataset=data(), pruning={"delta": 1.0})
+        trainer = Pruned(model(), args, data_collator=collate, train_dataset=data(), pruning=pruning)
         trainer.train()
         return trainer
 
+    # 15 of 23 rows: what remains after batches of 3 or 6 is left over in both, or the plans would be cut differently.
+    pruning = {"method": "random", "ratio": 0.27, "rescale": True, "delta": 1.0}
     small, large = train(3, 2), train(6, 1)
     assert small.train_data.stats.saved == large.train_data.stats.saved > 0
     torch.testing.assert_close(weights_of(small.model), weights_of(large.model), rtol=1e-4, atol=1e-6)

@@ -247,7 +247,7 @@ def test_a_chosen_part_has_its_own_mean_and_gradient():
 
 def test_choosing_must_not_be_forgotten_or_mixed_up():
     train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4, method="selective-backprop", start=0.0)
-    loader = DataLoader(train_data, batch_size=1, sampler=train_data.sampler)
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
     train_data.set_epoch(0)
     for (x,) in loader:
         train_data.update(x)  # the first epoch is full: there is nothing to choose

@@ -120,7 +120,7 @@ class Booking:
         if self.position.part.global_padding:
             padding = self._padding(index)
             weight = torch.where(padding, torch.zeros_like(weight), weight)
-            mean_over = self._rows_of_mean(index)
+            mean_over = self._rows_of_mean(index, weight.dtype)
         mean = (weighted_sum(loss, weight) / mean_over).to(loss.dtype)
         self._last = mean.detach(), weight, mean_over
         if compiling:
@@ -145,11 +145,11 @@ class Booking:
         place = torch.arange(len(index), device=index.device)  # the sample may be here in its own right as well
         return self.position.is_last(index) & (place == len(index) - 1)
 
-    def _rows_of_mean(self, index: torch.Tensor) -> torch.Tensor:
+    def _rows_of_mean(self, index: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """How many losses the mean is over: in the last step of all ranks, the share of them that is no padding."""
-        part, rows = self.position.part, float(len(index))
-        real = 1 - part.global_padding / (part.world * self.position.last_batch(len(index)))
-        return torch.where(self.position.is_last(index), rows * real, rows)
+        part, rows = self.position.part, len(index)
+        padding = rows * part.global_padding / (part.world * self.position.last_batch(rows))
+        return rows - padding * self.position.is_last(index).to(dtype)
 
     def loss(self) -> torch.Tensor | None:
         """The last batch's mean loss as full data would show it: each sample counts by the share it stands for."""

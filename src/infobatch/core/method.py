@@ -37,11 +37,28 @@ class Epoch:
     pruned_before: int  # samples left out in all epochs before this one
     before: Weights | None = None  # the weights of the epoch before
     memory: Memory = field(default_factory=dict)  # what the method remembers of every sample
+    batch: int = 0  # samples in a step of all ranks; 0 if not known
 
     @property
     def progress(self) -> float:
         """The share of training that lies before this epoch."""
         return self.index / self.num_epochs
+
+    def fit(self, kept: int, total: int) -> int:
+        """How many of ``total`` samples to keep, near ``kept``, so that the last batch is one that full data has too.
+
+        See :func:`infobatch.core.plan.surplus`, which cuts the plans of methods that do not ask.
+
+        >>> [Epoch(1, range(1, 9), 10, 0, batch=32).fit(kept, 2050) for kept in (1281, 1283, 1310)]
+        [1280, 1282, 1312]
+        """
+        if not self.batch or kept >= total or total <= self.batch:
+            return kept
+        whole, usual = kept - kept % self.batch, total % self.batch
+        allowed = (whole + usual - self.batch, whole, whole + usual, whole + self.batch)
+        return min(
+            (count for count in allowed if 0 < count <= total), key=lambda count: abs(count - kept), default=kept
+        )
 
 
 class Method(ABC):

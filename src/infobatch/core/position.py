@@ -47,7 +47,8 @@ class Position:
         self._passed_over = 0  # samples of this rank's batches that were looked at but not chosen
         self._returned = 0  # batches of this pass that came back
         self._cursor = 0  # entries before the batch that is expected next
-        self._back: torch.Tensor | None = None  # by sample, whether it came back; None while all came by position
+        self._back: torch.Tensor | None = None  # by sample, whether it came back by name
+        self._in_order: list[tuple[int, int]] = []  # entries that came back by position and are not marked there
         self.loader: Pass | None = None
         self._older: list[tuple[Pass, int]] = []  # passes before this one that may go on, and how far they had come
         self._after_pending = False  # whether the pass before ended with a batch that had not come back
@@ -131,7 +132,10 @@ class Position:
 
     @property
     def loop_is_over(self) -> bool:
-        """Whether the loop that took the batches of this pass has ended."""
+        """Whether the loop that took the batches of this pass has ended, as far as the loader can tell.
+
+        Where batches come back by index, a wrapper may still hold the last ones.
+        """
         return self.opened and (self.loader is None or not self.loader.open)
 
     def batch_in_hand(self) -> int:
@@ -199,9 +203,9 @@ class Position:
         A batch of which a part has come back is done: the rest was filtered out by the user, and is not delivered
         again when the epoch is resumed.
         """
-        if self._back is None or self._repeats:
+        if self._back is None or self._repeats or not (self.by_index or self.compiled):
             return np.arange(len(self.part)) < self.done
-        back: NDArray[np.bool_] = self._back.cpu().numpy()[self.part[:]]
+        back: NDArray[np.bool_] = self.marks(self._back.device).cpu().numpy()[self.part[:]]
         if size := self._batch_size:
             blocks = np.zeros(-(-len(back) // size) * size, bool)
             blocks[: len(back)] = back
@@ -277,15 +281,15 @@ class Position:
 
     def advance(self, count: int) -> None:
         """The next ``count`` entries came back, by position."""
-        if self._back is not None and not self._repeats:
-            self._back[torch.from_numpy(self.part[self._cursor : self._cursor + count].astype(np.int64))] = True
+        start = self._in_order.pop()[0] if self._in_order and self._in_order[-1][1] == self._cursor else self._cursor
+        self._in_order.append((start, self._cursor + count))
         self._returned += 1
         self._cursor += count
 
     def mark(self, index: torch.Tensor) -> None:
         """The samples named by ``index`` came back: tensor work only, for compiled code."""
         self.compiled = True
-        self._marks(index.device).index_fill_(0, index, True)
+        self.marks(index.device).index_fill_(0, index, True)
 
     def name(self, index: torch.Tensor) -> int:
         """The samples named by ``index`` came back; returns how many of them had not before.
@@ -297,7 +301,7 @@ class Position:
         self.by_index = True
         fresh = len(index)
         if not self._repeats:
-            back = self._marks(index.device)
+            back = self.marks(index.device)
             if index.device.type == "cpu":
                 new = index.numpy()[~back.numpy()[index.numpy()]]
                 fresh = len(new) if self._batch_size is not None else len(np.unique(new))
@@ -308,16 +312,15 @@ class Position:
             self._cursor = min(self._cursor + fresh if size is None else self._returned * size, len(self.part))
         return fresh
 
-    def _marks(self, device: torch.device) -> torch.Tensor:
-        """``_back``, with what came back by position before."""
-        if self._back is None:
+    def marks(self, device: torch.device) -> torch.Tensor:
+        """By sample, whether it came back: a tensor on this device."""
+        if self._back is None or self._back.device != device:
             with lasting():
-                self._back = torch.zeros(self._size, dtype=torch.bool, device=device)
-            if self._cursor:
-                self._back[torch.from_numpy(self.part[: self._cursor].astype(np.int64)).to(device)] = True
-        elif self._back.device != device:
-            with lasting():
-                self._back = self._back.to(device)
+                none = torch.zeros(self._size, dtype=torch.bool, device=device)
+                self._back = none if self._back is None else self._back.to(device)
+        for start, end in self._in_order:
+            self._back[torch.from_numpy(self.part[start:end].astype(np.int64)).to(device)] = True
+        self._in_order.clear()
         return self._back
 
     def is_last(self, index: torch.Tensor) -> torch.Tensor:

@@ -80,6 +80,8 @@ class GroupedMethod(Method):
             target = left_to_save / len(range(epoch.index, epoch.pruning.stop))
             shares = _shares_for(target, shares, size[1:].reshape(-1, width).sum(axis=0))
         prune = _counts(np.concatenate(([0.0], np.tile(shares, cells // width))), size, target)
+        kept = len(scores) - int(prune.sum())
+        prune = _scaled(prune, size, len(scores) - epoch.fit(kept, len(scores)))
         return fixed_size(cell, prune, rng, self.rescale)
 
     def options(self) -> dict[str, object]:
@@ -147,6 +149,18 @@ def _counts(share: NDArray[np.float64], size: NDArray[np.int64], target: float |
         first = np.argsort(-remainder, kind="stable")[:missing]
         prune[first[remainder[first] > 0]] += 1
     return prune
+
+
+def _scaled(prune: NDArray[np.int64], size: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+    """``prune``, in proportion, so that its sum is ``total``, as far as no cell loses all its samples."""
+    if total == prune.sum():
+        return prune
+    exact = prune * (total / prune.sum())
+    scaled: NDArray[np.int64] = np.minimum(np.floor(exact), np.maximum(size - 1, 0)).astype(np.int64)
+    remainder = np.where((prune > 0) & (scaled < size - 1), exact - scaled, -1.0)
+    first = np.argsort(-remainder, kind="stable")[: total - int(scaled.sum())]
+    scaled[first[remainder[first] >= 0]] += 1
+    return scaled
 
 
 def _shares_for(target: float, shares: NDArray[np.float64], size: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -35,7 +35,8 @@ class RankedMethod(Method):
         fresh = (epoch.index - epoch.pruning.start) % self.period == 0
         if not fresh and epoch.before is not None and not epoch.before.uniform:
             return epoch.before
-        return self.keep(self.rank(scores, epoch.memory), self.kept_of(len(scores)), rng)
+        count = epoch.fit(self.kept_of(len(scores)), len(scores))
+        return self.keep(self.rank(scores, epoch.memory), count, rng)
 
     def keep(self, rank: NDArray[np.floating], count: int, rng: np.random.Generator) -> Weights:
         """The ``count`` samples of the highest rank."""

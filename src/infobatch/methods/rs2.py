@@ -47,7 +47,7 @@ class RepeatedSampling(RankedMethod):
         weights = super().select(scores, epoch, rng)
         if not self.rescale or weights.uniform:
             return weights
-        return Weights.only(weights.of(np.arange(weights.size)) > 0, weights.size / self.kept_of(weights.size))
+        return Weights.only(weights.of(np.arange(weights.size)) > 0, weights.size / weights.count)
 
     def options(self) -> dict[str, object]:
         return {"ratio": self.ratio, "rescale": self.rescale}
