@@ -159,12 +159,12 @@ EPOCHS = ["--set", "epochs=2", "--set", "samples=300"]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["compare", "fashion-mnits"], "did you mean fashion-mnist?"),
+        (["compare", "fashion-mnits"], "did you mean 'fashion-mnist'?"),
         (["compare", "cifar10", "--preset", "large"], "there is no 'large'"),
-        (["compare", "cifar10", "--set", "lrr=1"], "did you mean lr?"),
+        (["compare", "cifar10", "--set", "lrr=1"], "did you mean 'lr'?"),
         (["compare", "cifar10", "--data", "nowhere"], "none of cifar10.npz, cifar-10-batches-py"),
         (["report", "nowhere"], "holds no finished run"),
-        (["list", "method"], "did you mean methods?"),
+        (["list", "method"], "did you mean 'methods'?"),
     ],
 )
 def test_wrong_arguments_are_told_with_what_is_right(arguments, message, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 import infobatch
 from infobatch.lab import fashion, folders
 from infobatch.lab.classification import Classification, ClassificationRecipe
-from infobatch.lab.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, Split
+from infobatch.lab.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, ImageSplit
 from infobatch.lab.images import InMemory, augmented
 from infobatch.lab.mixing import erase, mix, smoothed
 
@@ -20,7 +20,7 @@ RECIPE = ClassificationRecipe("fashion-mnist", "small-cnn", 2, batch_size=16, au
 
 
 def some(split, count):
-    return Split(split.images[:count, ..., None], split.labels[:count].astype(np.int64))
+    return ImageSplit(split.images[:count, ..., None], split.labels[:count].astype(np.int64))
 
 
 DATA = fashion.load()
@@ -163,7 +163,7 @@ def test_the_gpu_is_used_if_there_is_one():
 
 def test_layers_that_throw_dice_do_so_from_the_given_generator():
     images = np.repeat(np.pad(DATA.train.images[:8], ((0, 0), (2, 2), (2, 2)))[..., None], 3, 3)
-    split = Split(images, DATA.train.labels[:8].astype(np.int64))
+    split = ImageSplit(images, DATA.train.labels[:8].astype(np.int64))
     data = Images("cifar10", split, split, IMAGENET_MEAN, IMAGENET_STD, fashion.CLASSES)
     trained = Classification(replace(RECIPE, model="swin_tiny_patch4_window7_224"), data)
     model = trained.model(0).train()

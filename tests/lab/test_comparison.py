@@ -15,7 +15,7 @@ import torch
 from infobatch.lab import fashion
 from infobatch.lab.classification import Classification, ClassificationRecipe
 from infobatch.lab.comparison import RECORD, STATE, Comparison, read
-from infobatch.lab.datasets import Images, Split
+from infobatch.lab.datasets import Images, ImageSplit
 from infobatch.lab.method import MethodSpec
 
 RECIPE = ClassificationRecipe("fashion-mnist", "small-cnn", epochs=4, batch_size=32, lr=0.1, augment="crop-flip")
@@ -26,7 +26,8 @@ TIMED = ("times", "overhead")  # what no two runs share
 def task():
     data = fashion.load()
     train, test = (
-        Split(s.images[:n, ..., None], s.labels[:n].astype(np.int64)) for s, n in ((data.train, 400), (data.test, 100))
+        ImageSplit(s.images[:n, ..., None], s.labels[:n].astype(np.int64))
+        for s, n in ((data.train, 400), (data.test, 100))
     )
     return Classification(
         RECIPE, Images("fashion-mnist", train, test, (fashion.MEAN,), (fashion.STD,), fashion.CLASSES)

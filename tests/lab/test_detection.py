@@ -18,10 +18,9 @@ from infobatch.lab.detection import (
     SIDE,
     Detection,
     DetectionRecipe,
+    FashionScenes,
     Guesses,
-    Pictures,
     Scene,
-    Scenes,
     average_precision,
     scene,
 )
@@ -29,7 +28,7 @@ from infobatch.lab.method import MethodSpec
 
 RECIPE = DetectionRecipe("fashion-scenes", "conditional-detr-tiny", 3, 8, "adamw", lr=2e-3, scenes=24, held_out=12)
 DATA = fashion.load()
-TRAIN, TEST = (Pictures(split.images, split.labels) for split in (DATA.train, DATA.test))
+TRAIN, TEST = DATA.train, DATA.test
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def pixels_of(boxes):
 
 
 def test_boxes_touch_what_is_in_them_on_all_sides_and_nothing_lies_outside_or_in_two():
-    for made in Scenes(TRAIN, 0, 30).scenes:
+    for made in FashionScenes(TRAIN, 0, 30).scenes:
         assert 1 <= len(made.boxes) == len(made.labels) <= OBJECTS
         covered = torch.zeros(SIDE, SIDE, dtype=torch.int64)
         edges = pixels_of(made.boxes)
@@ -71,7 +70,7 @@ def test_a_scene_shows_the_pictures_its_labels_say():
     images = np.zeros((10, 28, 28), np.uint8)
     for label in range(10):
         images[label, 4:24, 6:22] = 100 + label
-    made = Scenes(Pictures(images, np.arange(10)), 0, 20).scenes
+    made = FashionScenes(fashion.Split(images, np.arange(10)), 0, 20).scenes
     for each in made:
         for label, (left, top, right, bottom) in zip(each.labels, pixels_of(each.boxes).long(), strict=True):
             assert each.image[0, top:bottom, left:right].max() == 100 + label
@@ -80,7 +79,7 @@ def test_a_scene_shows_the_pictures_its_labels_say():
 
 
 def test_a_scene_depends_on_its_stream_and_number_alone():
-    all_of_them = Scenes(TRAIN, 0, 5)
+    all_of_them = FashionScenes(TRAIN, 0, 5)
     alone = scene(TRAIN, 0, 3)
     assert all(torch.equal(one, other) for one, other in zip(all_of_them[3], alone, strict=True))
     assert not torch.equal(scene(TRAIN, 1, 3).image, alone.image)
@@ -97,7 +96,7 @@ def test_the_original_files_of_a_folder_are_used_where_one_is_named(tmp_path):
         write_idx(tmp_path / f"{name}-images-idx3-ubyte.gz", split.images)
         write_idx(tmp_path / f"{name}-labels-idx1-ubyte.gz", split.labels)
     made = RECIPE.create_task(tmp_path)
-    expected = scene(Pictures(DATA.train.images[:40], DATA.train.labels[:40]), 0, 0)
+    expected = scene(DATA.train.head(40), 0, 0)
     assert torch.equal(made.train[0].image, expected.image)
     assert len(made.test) == 12
     assert len(replace(RECIPE, samples=5).create_task(tmp_path).train) == 5

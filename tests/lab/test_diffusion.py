@@ -13,7 +13,7 @@ from PIL import Image
 from distributed.launch import ROOT, python
 from infobatch.lab import fashion, folders
 from infobatch.lab.comparison import Comparison
-from infobatch.lab.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, Split
+from infobatch.lab.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, ImageSplit
 from infobatch.lab.diffusion import MODELS, DiffusionRecipe, LatentDiffusion, frechet_distance, trained_autoencoder
 from infobatch.lab.method import MethodSpec
 from infobatch.lab.training import Training
@@ -26,7 +26,7 @@ RECIPE = DiffusionRecipe(
 def some(split, count):
     """Images with a black frame, 32 × 32: their sides can be halved as often as the networks do."""
     images = np.pad(split.images[:count], ((0, 0), (2, 2), (2, 2)))
-    return Split(images[..., None], split.labels[:count].astype(np.int64))
+    return ImageSplit(images[..., None], split.labels[:count].astype(np.int64))
 
 
 DATA = fashion.load()
@@ -304,11 +304,11 @@ def test_wrong_settings_are_refused():
         replace(RECIPE, held_out=1)
     with pytest.raises(ValueError, match="autoencoder_steps must be at least 1, got 0"):
         replace(RECIPE, autoencoder_steps=0)
-    with pytest.raises(ValueError, match="score: there is no 'lost'; did you mean loss"):
+    with pytest.raises(ValueError, match="score: there is no 'lost'; did you mean 'loss'"):
         replace(RECIPE, score="lost")
     with pytest.raises(ValueError, match="precision fp16 needs a GPU"):
         LatentDiffusion(replace(RECIPE, precision="fp16"), IMAGES, "cpu")
-    odd = replace(IMAGES, train=Split(DATA.train.images[:9, ..., None], DATA.train.labels[:9].astype(np.int64)))
+    odd = replace(IMAGES, train=ImageSplit(DATA.train.images[:9, ..., None], DATA.train.labels[:9].astype(np.int64)))
     with pytest.raises(ValueError, match="needs latents whose side is a multiple of 2, got 7, from images of 28"):
         LatentDiffusion(replace(RECIPE, autoencoder_steps=1, samples=9), odd)
 

@@ -12,7 +12,7 @@ from transformers import ViTMAEModel
 from distributed.launch import ROOT, python
 from infobatch.lab import fashion, folders
 from infobatch.lab.comparison import Comparison
-from infobatch.lab.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, Split
+from infobatch.lab.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, ImageSplit
 from infobatch.lab.masked import MaskedImages, MaskedRecipe, linear_probe, position_embedding
 from infobatch.lab.method import MethodSpec
 
@@ -20,7 +20,7 @@ RECIPE = MaskedRecipe("fashion-mnist", "vit-mae-tiny", 3, 16, "adamw", lr=2e-3, 
 
 
 def some(split, count):
-    return Split(split.images[:count, ..., None], split.labels[:count].astype(np.int64))
+    return ImageSplit(split.images[:count, ..., None], split.labels[:count].astype(np.int64))
 
 
 DATA = fashion.load()
@@ -190,7 +190,7 @@ def test_wrong_settings_are_refused():
         replace(RECIPE, mask_ratio=1.0)
     with pytest.raises(ValueError, match="held_out must be at least 1, or None for all test images, got 0"):
         replace(RECIPE, held_out=0)
-    with pytest.raises(ValueError, match="did you mean vit-mae-tiny"):
+    with pytest.raises(ValueError, match="did you mean 'vit-mae-tiny'"):
         replace(RECIPE, model="vit-mae-tyny")
     with pytest.raises(ValueError, match="vit-mae-base needs images whose side is a multiple of 16, got 28"):
         task(model="vit-mae-base")

@@ -50,7 +50,7 @@ def test_named_ones_stay_as_they_are():
 
 
 def test_wrong_ones_are_told():
-    with pytest.raises(ValueError, match=r"there is no 'infobach'; did you mean infobatch\?"):
+    with pytest.raises(ValueError, match=r"there is no 'infobach'; did you mean 'infobatch'\?"):
         MethodSpec.parse("infobach")
     with pytest.raises(ValueError, match="'ratio' must be OPTION=VALUE"):
         MethodSpec.parse("random:ratio")
@@ -59,7 +59,7 @@ def test_wrong_ones_are_told():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("static-herdin:fraction=0.5", r"there is no 'static-herdin'; did you mean static-herding\?"),
+        ("static-herdin:fraction=0.5", r"there is no 'static-herdin'; did you mean 'static-herding'\?"),
         ("static-herding", r"fraction, the share of the samples to train on, must lie in \(0, 1\), got None"),
         ("static-herding:fraction=1", r"must lie in \(0, 1\), got 1"),
         ("static-herding:fraction=0.5,ratio=0.3", "option of static-herding: there is no 'ratio'"),

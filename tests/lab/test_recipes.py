@@ -21,9 +21,9 @@ def test_settings_change_it():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("epoch=3", "there is no 'epoch'; did you mean epochs?"),
-        ("optimizer=sdg", "there is no 'sdg'; did you mean sgd?"),
-        ("dataset=cifar", "optimizer|dataset: there is no 'cifar'; did you mean cifar"),
+        ("epoch=3", "there is no 'epoch'; did you mean 'epochs'"),
+        ("optimizer=sdg", "there is no 'sdg'; did you mean 'sgd'"),
+        ("dataset=cifar", "optimizer|dataset: there is no 'cifar'; did you mean 'cifar"),
         ("epochs=many", "epochs must be a whole number, got 'many'"),
         ("epochs=0", "epochs must be at least 1, got 0"),
         ("lr=-1", "lr must not be negative"),
@@ -36,13 +36,13 @@ def test_a_wrong_setting_names_the_nearest_right_one(setting, message):
 
 
 def test_wrong_names_and_files(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no 'cifar1000'; did you mean cifar100\?"):
+    with pytest.raises(ValueError, match=r"there is no 'cifar1000'; did you mean 'cifar100'\?"):
         recipes.get("cifar1000")
-    with pytest.raises(ValueError, match=r"preset of cifar10: there is no 'papr'; did you mean paper\?"):
+    with pytest.raises(ValueError, match=r"preset of cifar10: there is no 'papr'; did you mean 'paper'\?"):
         recipes.get("cifar10", "papr")
     path = tmp_path / "mine.json"
     path.write_text('{"dataset": "cifar10", "modle": "resnet18"}')
-    with pytest.raises(ValueError, match=r"there is no 'modle'; did you mean model\?"):
+    with pytest.raises(ValueError, match=r"there is no 'modle'; did you mean 'model'\?"):
         recipes.get(str(path))
     path.write_text('{"dataset": "cifar10"}')
     with pytest.raises(ValueError, match="missing 2 required positional arguments"):

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from infobatch.lab import datasets, scenes
-from infobatch.lab.scenes import Pictures
+from infobatch.lab.scenes import SceneSamples
 
 
 def banded(generator, size, classes):
@@ -94,7 +94,7 @@ def test_data_is_looked_for_where_it_usually_lies(tmp_path, monkeypatch):
 def test_samples_have_the_asked_size_and_labels_of_nearest_pixels(tmp_path):
     expected = write_camvid(tmp_path, size=(32, 24))
     split = scenes.load("camvid", tmp_path).train
-    image, labels = Pictures(split, 12)[1]
+    image, labels = SceneSamples(split, 12)[1]
     assert (image.dtype, labels.dtype) == (torch.uint8, torch.uint8)
     assert (image.shape, labels.shape) == ((3, 12, 16), (12, 16))
     nearest = Image.fromarray(np.where(expected[1] == 11, 255, expected[1]).astype(np.uint8)).resize(
@@ -104,14 +104,14 @@ def test_samples_have_the_asked_size_and_labels_of_nearest_pixels(tmp_path):
     np.testing.assert_array_equal(
         image.permute(1, 2, 0), np.asarray(split.picture(1).resize((16, 12), Image.Resampling.BILINEAR))
     )
-    same = Pictures(split, 24)[1][1]
+    same = SceneSamples(split, 24)[1][1]
     np.testing.assert_array_equal(same, split.labels(1))
 
 
 def test_labels_for_a_test_stay_whole_and_what_is_in_memory_is_not_read_again(tmp_path):
     write_camvid(tmp_path, size=(32, 24))
     split = scenes.load("camvid", tmp_path).test
-    lazy, held = (Pictures(split, 12, whole_labels=True, in_memory=here) for here in (False, True))
+    lazy, held = (SceneSamples(split, 12, whole_labels=True, in_memory=here) for here in (False, True))
     for i in range(3):
         assert all(torch.equal(a, b) for a, b in zip(lazy[i], held[i], strict=True))
         assert held[i][1].shape == (24, 32)
@@ -152,4 +152,4 @@ def test_label_maps_of_another_kind_are_refused(tmp_path):
         split.labels(0)
     Image.fromarray(np.zeros((12, 16), np.uint8)).save(path)
     with pytest.raises(ValueError, match="must be of the size of its picture, 32 × 24, got 16 × 12"):
-        Pictures(split, 24)[0]
+        SceneSamples(split, 24)[0]

@@ -45,8 +45,8 @@ def task(camvid):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("dataset=camvit", "there is no 'camvit'; did you mean camvid?"),
-        ("model=upernet-resnet18-narow", "did you mean upernet-resnet18-narrow?"),
+        ("dataset=camvit", "there is no 'camvit'; did you mean 'camvid'"),
+        ("model=upernet-resnet18-narow", "did you mean 'upernet-resnet18-narrow'"),
         ("crop=0", "crop must be at least 1 pixel, got 0"),
         ("size=0", "size must be at least 1 pixel, got 0"),
         ("smallest=1.5", "smallest must be above 0 and not above largest, got 1.5 and 1.0"),

@@ -9,7 +9,7 @@ from infobatch import static
 from infobatch.cli import build
 from infobatch.lab import recipes
 from infobatch.lab.method import MethodSpec
-from infobatch.lab.tables import PRESETS, TABLES, PaperTable, Row, Setup
+from infobatch.lab.tables import PRESETS, TABLES, PaperRow, PaperTable, Setup
 
 EVERY = [(number, preset) for number in TABLES for preset in PRESETS]
 
@@ -107,18 +107,20 @@ def test_rows_are_chosen_by_method(tmp_path):
         *("Whole dataset", "UCB, 50 %"),
         *(f"Herding (static), {ratio} %" for ratio in (30, 50, 70)),
     ]
-    with pytest.raises(ValueError, match="no row of this table is 'static-herdin'; did you mean static-herding"):
+    with pytest.raises(ValueError, match="no row of this table is 'static-herdin'; did you mean 'static-herding'"):
         TABLES["1"].only(["static-herdin"])
 
 
 def test_a_preset_must_be_one(tmp_path):
-    with pytest.raises(ValueError, match=r"preset: there is no 'papr'; did you mean paper\?"):
+    with pytest.raises(ValueError, match=r"preset: there is no 'papr'; did you mean 'paper'\?"):
         TABLES["4"].comparisons([0], "papr", [], tmp_path)
 
 
 def test_rows_that_a_preset_does_not_have_say_so(tmp_path):
     table = PaperTable(
-        "", "", (Row("a", "full", {"paper": Setup("cifar10")}, "1"), Row("b", "full", {"small": Setup("cifar10")}))
+        "",
+        "",
+        (PaperRow("a", "full", {"paper": Setup("cifar10")}, "1"), PaperRow("b", "full", {"small": Setup("cifar10")})),
     )
     found = table.comparisons([0], "small", [], tmp_path)
     assert [line.note for line in table.lines(found, "small", tmp_path)] == ["paper preset only", ""]
@@ -176,7 +178,7 @@ def test_a_figure_is_printed_and_drawn(cifar):
 def test_wrong_tables_and_methods_are_told(cifar):
     for arguments, message in (
         (["13"], "there is no '13'"),
-        (["1", "--methods", "infobach"], "did you mean infobatch?"),
+        (["1", "--methods", "infobach"], "did you mean 'infobatch'?"),
     ):
         done = call(cifar, *arguments)
         assert done.exit_code == 2

@@ -25,7 +25,7 @@ from transformers.loss.loss_for_object_detection import generalized_box_iou
 from infobatch import InfoBatch
 from infobatch.scoring.detection import (
     TERMS,
-    Criterion,
+    DetectorLoss,
     PerImage,
     Prediction,
     corners,
@@ -37,7 +37,7 @@ from infobatch.scoring.detection import (
 
 IMAGES, QUERIES, CLASSES = 5, 6, 3
 COUNTS = [2, 0, 3, 1, 1]  # boxes of each image
-CRITERIA = [Criterion(), Criterion(focal=0.25, class_cost=2.0), Criterion(no_object=0.3, bbox=1.0, giou=3.0)]
+CRITERIA = [DetectorLoss(), DetectorLoss(focal=0.25, class_cost=2.0), DetectorLoss(no_object=0.3, bbox=1.0, giou=3.0)]
 KINDS = ["detr", "conditional", "deformable", "yolos"]
 
 
@@ -332,14 +332,16 @@ def test_without_auxiliary_losses_there_is_one_layer():
 
 def test_settings_are_the_configs():
     config = DeformableDetrConfig(focal_alpha=0.4, bbox_cost=7, giou_loss_coefficient=3)
-    assert of_config(config) == Criterion(focal=0.4, bbox_cost=7, giou=3, class_cost=config.class_cost)
-    assert of_config(DetrConfig(eos_coefficient=0.2)) == Criterion(no_object=0.2)
+    assert of_config(config) == DetectorLoss(focal=0.4, bbox_cost=7, giou=3, class_cost=config.class_cost)
+    assert of_config(DetrConfig(eos_coefficient=0.2)) == DetectorLoss(no_object=0.2)
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match=r"the loss of a rt_detr has terms that are not known: .* detr, .*Criterion"):
+    with pytest.raises(
+        ValueError, match=r"the loss of a rt_detr has terms that are not known: .* detr, .*DetectorLoss"
+    ):
         of_config(RTDetrConfig())
     with pytest.raises(ValueError, match=r"mean_boxes must be above 0, .* got 0"):
         PerImage(0)
     with pytest.raises(ValueError, match="targets must be one per image, got 2 for 5 images"):
-        Criterion().terms(made_layers(CLASSES + 1), made_targets([1, 1]))
+        DetectorLoss().terms(made_layers(CLASSES + 1), made_targets([1, 1]))

@@ -48,6 +48,7 @@ class Position:
         self._returned = 0  # batches of this pass that came back
         self._cursor = 0  # entries before the batch that is expected next
         self._back: torch.Tensor | None = None  # by sample, whether it came back by name
+        self._in_step = True  # whether each batch came back by name before the next one was delivered
         self._in_order: list[tuple[int, int]] = []  # entries that came back by position and are not marked there
         self.loader: Pass | None = None
         self._older: list[tuple[Pass, int]] = []  # passes before this one that may go on, and how far they had come
@@ -182,10 +183,9 @@ class Position:
 
     @property
     def complete(self) -> bool:
-        """Whether every entry that will be delivered has come back, or was delivered in a loop that has ended."""
+        """Whether every entry that will be delivered is done."""
         if self.compiled or self.by_index:
-            everything = self._batch_size is not None and self.samples_delivered >= self._deliverable
-            return (everything and self.loop_is_over) or int(self.entries_back().sum()) >= self._deliverable
+            return int(self.entries_back().sum()) >= self._deliverable
         return self._cursor >= self._deliverable
 
     @property
@@ -201,7 +201,8 @@ class Position:
         """Which entries of this rank's part are done, exactly; a host sync.
 
         A batch of which a part has come back is done: the rest was filtered out by the user, and is not delivered
-        again when the epoch is resumed.
+        again when the epoch is resumed. So is a batch that was skipped as a whole, in a loop that is seen to call
+        update() with each batch as it is delivered; one that fetches ahead or re-orders may still hold it.
         """
         if self._back is None or self._repeats or not (self.by_index or self.compiled):
             return np.arange(len(self.part)) < self.done
@@ -209,7 +210,10 @@ class Position:
         if size := self._batch_size:
             blocks = np.zeros(-(-len(back) // size) * size, bool)
             blocks[: len(back)] = back
-            back = np.repeat(blocks.reshape(-1, size).any(axis=1), size)[: len(back)]
+            batches = blocks.reshape(-1, size).any(axis=1)
+            if self._in_step and self._returned > 1:
+                batches[: self._delivered - (not self.loop_is_over)] = True
+            back = np.repeat(batches, size)[: len(back)]
         return back
 
     def delivered_only(self) -> NDArray[np.integer]:
@@ -305,12 +309,18 @@ class Position:
             if index.device.type == "cpu":
                 new = index.numpy()[~back.numpy()[index.numpy()]]
                 fresh = len(new) if self._batch_size is not None else len(np.unique(new))
+                self._in_step = self._in_step and self._is_in_hand(new)
             back.index_fill_(0, index, True)
         if fresh:
             self._returned += 1
             size = self._batch_size
             self._cursor = min(self._cursor + fresh if size is None else self._returned * size, len(self.part))
         return fresh
+
+    def _is_in_hand(self, samples: NDArray[np.int64]) -> bool:
+        """Whether these samples are of the batch that was delivered last."""
+        size = self._batch_size or 0
+        return bool(np.isin(samples, self.part[(self._delivered - 1) * size : self._delivered * size]).all())
 
     def marks(self, device: torch.device) -> torch.Tensor:
         """By sample, whether it came back: a tensor on this device."""
@@ -405,10 +415,13 @@ class LateBatches:
                 )
             self.samples = np.setdiff1d(self.samples, names)
             return True
-        if not position.touched and (self.plan.by_sample.of(names) != plan.by_sample.of(names)).any():
+        if position.touched:
+            return False  # batches come back in the order of their delivery: this one is of the current epoch
+        if (self.plan.by_sample.of(names) != plan.by_sample.of(names)).any():
             raise DriftError(
                 "this batch may be the last one of the epoch before or the first one of this epoch, which have the "
                 "same samples with different weights: call train_data.set_epoch(epoch) between epochs, when every "
                 "batch has come back"
             )
-        return False
+        self.samples = np.setdiff1d(self.samples, names)
+        return True

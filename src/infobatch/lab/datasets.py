@@ -23,7 +23,7 @@ _SMALL = 64  # pictures of rows with sides of up to so many pixels are held in m
 
 
 @dataclass(frozen=True)
-class Split:
+class ImageSplit:
     """Images as bytes, N × height × width × channels, and their labels 0, 1, 2, …"""
 
     images: NDArray[np.uint8]
@@ -37,9 +37,9 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def head(self, count: int | None) -> Split:
+    def head(self, count: int | None) -> ImageSplit:
         """The first ``count`` samples; None for all."""
-        return Split(self.images[:count], self.labels[:count])
+        return ImageSplit(self.images[:count], self.labels[:count])
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ class Images:
     """
 
     name: str
-    train: Split | Lazy
-    test: Split | Lazy
+    train: ImageSplit | Lazy
+    test: ImageSplit | Lazy
     mean: tuple[float, ...]
     std: tuple[float, ...]
     classes: tuple[str, ...]
 
 
 # What reading a data set gives: training, test, the names of the classes.
-_Read = tuple[Split | Lazy, Split | Lazy, tuple[str, ...]]
+_Read = tuple[ImageSplit | Lazy, ImageSplit | Lazy, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ def _or_arrays(read: Callable[[Path], _Read], classes: tuple[str, ...]) -> Calla
     return either
 
 
-def _arrays(path: Path, classes: int) -> tuple[Split, Split]:
+def _arrays(path: Path, classes: int) -> tuple[ImageSplit, ImageSplit]:
     """``train_x, train_y, test_x, test_y``: N × height × width × channels bytes, and labels."""
     with np.load(path) as arrays:
         try:
-            train, test = (Split(arrays[f"{s}_x"], arrays[f"{s}_y"].astype(np.int64)) for s in ("train", "test"))
+            train, test = (ImageSplit(arrays[f"{s}_x"], arrays[f"{s}_y"].astype(np.int64)) for s in ("train", "test"))
         except KeyError as error:
             raise ValueError(f"{path} must hold the arrays train_x, train_y, test_x and test_y: {error}") from None
     for split in (train, test):
@@ -106,7 +106,9 @@ def _arrays(path: Path, classes: int) -> tuple[Split, Split]:
 
 def _fashion_mnist(path: Path) -> _Read:
     data = fashion.load_original(path.parent)
-    train, test = (Split(split.images[..., None], split.labels.astype(np.int64)) for split in (data.train, data.test))
+    train, test = (
+        ImageSplit(split.images[..., None], split.labels.astype(np.int64)) for split in (data.train, data.test)
+    )
     return train, test, fashion.CLASSES
 
 
@@ -119,11 +121,11 @@ def _cifar(train: tuple[str, ...], test: str, labels: bytes, classes: tuple[str,
     def read(path: Path) -> _Read:
         files = _contents(path, (*train, test))
 
-        def split(names: tuple[str, ...]) -> Split:
+        def split(names: tuple[str, ...]) -> ImageSplit:
             batches = [_Plain.loads(files[name]) for name in names]
             pixels = np.concatenate([np.asarray(batch[b"data"], np.uint8) for batch in batches])
             images = np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-            return Split(images, np.concatenate([np.asarray(batch[labels], np.int64) for batch in batches]))
+            return ImageSplit(images, np.concatenate([np.asarray(batch[labels], np.int64) for batch in batches]))
 
         return split(train), split((test,)), classes
 
@@ -182,7 +184,7 @@ def _tiny_imagenet(path: Path) -> _Read:
     return *splits, tuple(words[wnid].partition(",")[0] for wnid in wnids)
 
 
-def in_memory(train: Lazy, test: Lazy) -> tuple[Split, Split]:
+def in_memory(train: Lazy, test: Lazy) -> tuple[ImageSplit, ImageSplit]:
     """Pictures decoded once and for all: of one channel where all of them are grey, else of three."""
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
         pictures = [list(pool.map(split.picture, range(len(split)))) for split in (train, test)]
@@ -193,7 +195,7 @@ def in_memory(train: Lazy, test: Lazy) -> tuple[Split, Split]:
     first, second = (np.stack([np.asarray(picture.convert(mode)) for picture in split]) for split in pictures)
     if mode == "L":
         first, second = first[..., None], second[..., None]
-    return Split(first, train.labels), Split(second, test.labels)
+    return ImageSplit(first, train.labels), ImageSplit(second, test.labels)
 
 
 def _by_class(path: Path) -> _Read:

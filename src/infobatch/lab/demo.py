@@ -12,7 +12,7 @@ from ..report.records import Pair
 from . import fashion
 from .classification import Classification, ClassificationRecipe
 from .comparison import environment
-from .datasets import Images, Split
+from .datasets import Images, ImageSplit
 from .method import MethodSpec
 from .training import Training, Watch
 
@@ -23,7 +23,7 @@ def prepare(
     recipe: ClassificationRecipe, method: MethodSpec, seed: int, data: fashion.Fashion
 ) -> tuple[Training, Training]:
     """A run with full data and one with the method, which start from the same weights."""
-    splits = [Split(split.images[..., None], split.labels.astype(np.int64)) for split in (data.train, data.test)]
+    splits = [ImageSplit(split.images[..., None], split.labels.astype(np.int64)) for split in (data.train, data.test)]
     images = Images("fashion-mnist", splits[0], splits[1], (fashion.MEAN,), (fashion.STD,), fashion.CLASSES)
     task = Classification(recipe, images)
     return Training(task, recipe, MethodSpec("full", "full"), seed), Training(task, recipe, method, seed)

@@ -42,19 +42,12 @@ class DetectionRecipe(Recipe):
         """Of the pictures that come with the package, or of the original ones in a folder."""
         source: Any = fashion.load() if data is None else datasets.load("fashion-mnist", data)
         train, test = (
-            Pictures(split.images.reshape(-1, 28, 28), split.labels) for split in (source.train, source.test)
+            fashion.Split(split.images.reshape(-1, 28, 28), split.labels) for split in (source.train, source.test)
         )
         return Detection(self, train, test)
 
 
 # -- scenes ---------------------------------------------------------------------------------------------------------
-
-
-class Pictures(NamedTuple):
-    """Grey pictures on black, N × 28 × 28 bytes, and what they show."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[Any]
 
 
 class Scene(NamedTuple):
@@ -65,7 +58,7 @@ class Scene(NamedTuple):
     boxes: Tensor
 
 
-def scene(pictures: Pictures, stream: int, number: int) -> Scene:
+def scene(pictures: fashion.Split, stream: int, number: int) -> Scene:
     """Scene ``number``: one to ``OBJECTS`` of the pictures, scaled and placed side by side by chance of its own."""
     chance = np.random.default_rng((stream, number))
     canvas, taken = torch.zeros(SIDE, SIDE, dtype=torch.uint8), torch.zeros(SIDE, SIDE, dtype=torch.bool)
@@ -96,10 +89,10 @@ def _cut(picture: Tensor) -> Tensor:
     return picture[int(rows[0]) : int(rows[-1]) + 1, int(columns[0]) : int(columns[-1]) + 1]
 
 
-class Scenes(Dataset[Scene]):
+class FashionScenes(Dataset[Scene]):
     """The first ``count`` scenes of a stream, in memory."""
 
-    def __init__(self, pictures: Pictures, stream: int, count: int) -> None:
+    def __init__(self, pictures: fashion.Split, stream: int, count: int) -> None:
         self.scenes = [scene(pictures, stream, number) for number in range(count)]
 
     def __len__(self) -> int:
@@ -119,12 +112,16 @@ class Detection:
     higher_is_better = True
 
     def __init__(
-        self, recipe: DetectionRecipe, train: Pictures, test: Pictures, device: torch.device | str | None = None
+        self,
+        recipe: DetectionRecipe,
+        train: fashion.Split,
+        test: fashion.Split,
+        device: torch.device | str | None = None,
     ) -> None:
         self.recipe = recipe
         self.device = for_precision(recipe.precision, device)
-        self.train = Scenes(train, _TRAIN, min(recipe.scenes, recipe.samples or recipe.scenes))
-        self.test = Scenes(test, _TEST, recipe.held_out)
+        self.train = FashionScenes(train, _TRAIN, min(recipe.scenes, recipe.samples or recipe.scenes))
+        self.test = FashionScenes(test, _TEST, recipe.held_out)
         self.mean_boxes = sum(len(scene.boxes) for scene in self.train.scenes) / len(self.train)
 
     @staticmethod

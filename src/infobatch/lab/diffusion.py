@@ -19,7 +19,7 @@ from ..integrations import needs
 from ..report.records import Measure
 from ..scoring.diffusion import ExpectedLoss, noise_prediction, relative
 from . import datasets
-from .datasets import Images, Split
+from .datasets import Images, ImageSplit
 from .device import autocast, for_precision
 from .folders import Decoded, Lazy
 from .images import ImageRecipe, InMemory, batches, shown
@@ -287,8 +287,8 @@ class LatentDiffusion:
                 latents = scheduler.step(predicted, timestep, latents).prev_sample
             yield latents
 
-    def _pixels(self, split: Split | Lazy) -> InMemory | Decoded:
-        if isinstance(split, Split):
+    def _pixels(self, split: ImageSplit | Lazy) -> InMemory | Decoded:
+        if isinstance(split, ImageSplit):
             return InMemory(split)
         return Decoded(replace(split, size=self.recipe.image_size))
 

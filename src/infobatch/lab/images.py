@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from torch.utils.data import DataLoader, Dataset
 
 from . import datasets
-from .datasets import Images, Split
+from .datasets import Images, ImageSplit
 from .device import for_precision
 from .folders import Decoded, Lazy
 from .recipe import Recipe
@@ -45,7 +45,7 @@ class AugmentedRecipe(ImageRecipe):
 class InMemory(Dataset[tuple[Tensor, Tensor]]):
     """Images and labels as tensors of which a batch is taken at once."""
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, split: ImageSplit) -> None:
         self.images = torch.from_numpy(np.ascontiguousarray(split.images.transpose(0, 3, 1, 2)))
         self.labels = torch.from_numpy(split.labels)
 

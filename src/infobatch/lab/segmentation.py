@@ -22,7 +22,7 @@ from . import scenes
 from .device import autocast, dice, for_precision
 from .folders import middle_cut
 from .recipe import Recipe
-from .scenes import Pictures, Scenes
+from .scenes import Scenes, SceneSamples
 
 _SHOWN_SIZE, _SHOWN_CLASSES = 128, 3  # of a picture in the report
 _TEST_BATCH = 16
@@ -140,8 +140,8 @@ class Segmentation:
     def __init__(self, recipe: SegmentationRecipe, data: Scenes, device: torch.device | str | None = None) -> None:
         self.recipe, self.data = recipe, data
         self.device = for_precision(recipe.precision, device)
-        self.train = Pictures(data.train.head(recipe.samples), recipe.size, in_memory=data.small)
-        self.test = Pictures(data.test, recipe.size, whole_labels=True, in_memory=data.small)
+        self.train = SceneSamples(data.train.head(recipe.samples), recipe.size, in_memory=data.small)
+        self.test = SceneSamples(data.test, recipe.size, whole_labels=True, in_memory=data.small)
         self.mean, self.std = (
             torch.tensor(value, device=self.device).view(-1, 1, 1) * 255 for value in (data.mean, data.std)
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..core.checks import nearest
 from ..report.table import Line
 from . import recipes
 from .comparison import Comparison
@@ -29,7 +29,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """One row: a method, what it is trained on in each preset, and what the paper reports for it.
 
     A row without a set-up in a preset is not trained there, and says so.
@@ -61,7 +61,7 @@ class PaperTable:
 
     caption: str
     paper_setup: str
-    rows: tuple[Row, ...]
+    rows: tuple[PaperRow, ...]
     costs: bool = False
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of all rows, by preset
 
@@ -71,9 +71,7 @@ class PaperTable:
         known = list(dict.fromkeys([*exact, *(method.partition(":")[0] for method in exact)]))
         for name in names:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1, cutoff=0.5)
-                guess = f"; did you mean {near[0]}?" if near else "."
-                raise ValueError(f"methods: no row of this table is {name!r}{guess} It has {', '.join(known)}")
+                raise ValueError(f"methods: no row of this table is {name!r}{nearest(name, known)}")
         loose = set(names) - set(exact)
         rows = [row for row in self.rows if row.method in names or row.method.partition(":")[0] in loose]
         return replace(self, rows=tuple(rows))
@@ -104,7 +102,7 @@ class PaperTable:
             lines.append(Line(row.label, own, full, row.paper, row.saving, row.time, row.overhead, note))
         return lines
 
-    def _setup(self, row: Row, preset: str) -> Setup | None:
+    def _setup(self, row: PaperRow, preset: str) -> Setup | None:
         setup = row.setups.get(preset)
         if setup is None:
             return None
@@ -177,19 +175,19 @@ _DYNAMIC = {
 _SHORT = {"ε-greedy": "period=1", "UCB": "period=1", "Dyn-Unc": "window=3"}
 
 
-def _table_1(recipe: str, full: str, column: int) -> tuple[Row, ...]:
+def _table_1(recipe: str, full: str, column: int) -> tuple[PaperRow, ...]:
     """Every method at every ratio; ``column`` is where the data set's figures begin."""
     setups = _both(recipe)
     rows = [
-        Row("Whole dataset", "full", setups, full),
-        Row("InfoBatch, quantiles", "infobatch-quantile", setups),
+        PaperRow("Whole dataset", "full", setups, full),
+        PaperRow("InfoBatch, quantiles", "infobatch-quantile", setups),
     ]
     for label, method, figures in _each_method():
         papers = figures.split()[column : column + len(RATIOS)]
         for ratio, paper in zip(RATIOS, papers, strict=True):
             text = method.format(keep=(100 - ratio) / 100, prune=ratio / 100, matched=_MATCHED[ratio])
             paper = paper.replace("-", "")
-            rows.append(Row(f"{label}, {ratio} %", text, setups, paper, str(ratio), small=_SHORT.get(label, "")))
+            rows.append(PaperRow(f"{label}, {ratio} %", text, setups, paper, str(ratio), small=_SHORT.get(label, "")))
     return tuple(rows)
 
 
@@ -205,21 +203,23 @@ def _each_method() -> Iterator[tuple[str, str, str]]:
 # -- the other ones -------------------------------------------------------------------------------------------------
 
 
-def _overhead() -> tuple[Row, ...]:
+def _overhead() -> tuple[PaperRow, ...]:
     setups = {"small": Setup("cifar10"), "paper": Setup("imagenet")}
     return (
-        Row("GC", "static-graph-cut:fraction=0.6,balanced=true", setups, "73.6 ± 0.4", "40", "10.5 h", "> 24 h"),
-        Row("EL2N-20", "static-el2n:fraction=0.6,balanced=true,teachers=20", setups, "", "40", "10.5 h", "> 17.5 h"),
-        Row("UCB", "ucb:ratio=0.4", setups, "75.8 ± 0.3", "40", "10.5 h", "0.03 h", small=_SHORT["UCB"]),
-        Row("InfoBatch", "infobatch-quantile", setups, "76.5 ± 0.2", "40", "10.5 h", "0.0028 h"),
-        Row("full data", "full", setups, "76.4 ± 0.2", "", "17.5 h", "0"),
+        PaperRow("GC", "static-graph-cut:fraction=0.6,balanced=true", setups, "73.6 ± 0.4", "40", "10.5 h", "> 24 h"),
+        PaperRow(
+            "EL2N-20", "static-el2n:fraction=0.6,balanced=true,teachers=20", setups, "", "40", "10.5 h", "> 17.5 h"
+        ),
+        PaperRow("UCB", "ucb:ratio=0.4", setups, "75.8 ± 0.3", "40", "10.5 h", "0.03 h", small=_SHORT["UCB"]),
+        PaperRow("InfoBatch", "infobatch-quantile", setups, "76.5 ± 0.2", "40", "10.5 h", "0.0028 h"),
+        PaperRow("full data", "full", setups, "76.4 ± 0.2", "", "17.5 h", "0"),
     )
 
 
 _AUGMENTED = ("label_smoothing=0.1", "random_erase=0.25", "mixup=0.2", "cutmix=1.0", "ema=0.99")
 
 
-def _imagenet_models() -> tuple[Row, ...]:
+def _imagenet_models() -> tuple[PaperRow, ...]:
     """The small preset has CIFAR-10 in ImageNet's place, with timm's options and without."""
     paper = {
         "R-50, PyTorch": (_compact(), "imagenet", "infobatch-quantile", "76.4", "76.5", "40.5"),
@@ -229,11 +229,11 @@ def _imagenet_models() -> tuple[Row, ...]:
     rows = []
     for label, (small, recipe, method, full, pruned, saved) in paper.items():
         setups = {**small, **_only_paper(recipe)}
-        rows.append(Row(f"{label}, full data", "full", setups, full))
-        rows.append(Row(f"{label}, InfoBatch", method, setups, pruned, saved))
+        rows.append(PaperRow(f"{label}, full data", "full", setups, full))
+        rows.append(PaperRow(f"{label}, InfoBatch", method, setups, pruned, saved))
     note = "pre-trained: the task masked"  # and fine-tuned: no figure of a pre-training can stand beside it
-    rows.append(Row("ViT-B (MAE), full data", "full", {}, "82.8", note=note))
-    rows.append(Row("ViT-B (MAE), InfoBatch", "infobatch", {}, "82.9", "24.8", note=note))
+    rows.append(PaperRow("ViT-B (MAE), full data", "full", {}, "82.8", note=note))
+    rows.append(PaperRow("ViT-B (MAE), InfoBatch", "infobatch", {}, "82.9", "24.8", note=note))
     return tuple(rows)
 
 
@@ -241,7 +241,7 @@ def _compact(*settings: str) -> dict[str, Setup]:
     return {"small": Setup("cifar10", settings)}
 
 
-def _components() -> tuple[Row, ...]:
+def _components() -> tuple[PaperRow, ...]:
     steps = {
         "Random*": ("random", "77.3 ± 0.2", "79.7 ± 0.2"),
         "soft pruning": ("infobatch:rescale=false,anneal=false", "77.5 ± 0.2", "79.9 ± 0.2"),
@@ -250,23 +250,23 @@ def _components() -> tuple[Row, ...]:
         "soft pruning, rescaled and annealed": ("infobatch", "78.2 ± 0.2", "80.6 ± 0.2"),
         "full data": ("full", "78.2 ± 0.2", "80.6 ± 0.1"),
     }
-    first = [Row(label, method, _both("cifar100"), paper) for label, (method, paper, _) in steps.items()]
+    first = [PaperRow(label, method, _both("cifar100"), paper) for label, (method, paper, _) in steps.items()]
     large = _only_paper("cifar100", *_CIFAR100_R50)
-    return (*first, *(Row(f"R-50: {label}", method, large, paper) for label, (method, _, paper) in steps.items()))
+    return (*first, *(PaperRow(f"R-50: {label}", method, large, paper) for label, (method, _, paper) in steps.items()))
 
 
-def _conditions() -> tuple[Row, ...]:
+def _conditions() -> tuple[PaperRow, ...]:
     setups = {"small": Setup("cifar100"), "paper": Setup("cifar100", _CIFAR100_R50)}
     return (
-        Row("below the mean", "infobatch", setups, "80.6 ± 0.2", "33"),
-        Row("above the mean", "infobatch:condition=above", setups, "80.5 ± 0.2", "16"),
-        Row("random, 16 %", "random+rescale+anneal:saving=0.16", setups, "80.5 ± 0.1", "16"),
-        Row("random, 33 %", "random+rescale+anneal:saving=0.33", setups, "80.5 ± 0.2", "33"),
-        Row("full data", "full", setups, "80.6 ± 0.1"),
+        PaperRow("below the mean", "infobatch", setups, "80.6 ± 0.2", "33"),
+        PaperRow("above the mean", "infobatch:condition=above", setups, "80.5 ± 0.2", "16"),
+        PaperRow("random, 16 %", "random+rescale+anneal:saving=0.16", setups, "80.5 ± 0.1", "16"),
+        PaperRow("random, 33 %", "random+rescale+anneal:saving=0.33", setups, "80.5 ± 0.2", "33"),
+        PaperRow("full data", "full", setups, "80.6 ± 0.1"),
     )
 
 
-def _architectures() -> tuple[Row, ...]:
+def _architectures() -> tuple[PaperRow, ...]:
     """A smaller and a larger network each; in the small preset these are the small CNN and the compact ResNet."""
     smaller, larger = ("model=small-cnn", "model=resnet18"), ("model=resnet-compact", "model=resnet50")
     paper = {
@@ -282,12 +282,12 @@ def _architectures() -> tuple[Row, ...]:
         setups = _only_paper(recipe, large)
         if recipe != "imagenet":
             setups["small"] = Setup(recipe, (small,))
-        rows.append(Row(f"{recipe}, {label}, full data", "full", setups, full))
-        rows.append(Row(f"{recipe}, {label}, InfoBatch", method, setups, pruned, saved))
+        rows.append(PaperRow(f"{recipe}, {label}, full data", "full", setups, full))
+        rows.append(PaperRow(f"{recipe}, {label}, InfoBatch", method, setups, pruned, saved))
     return tuple(rows)
 
 
-def _optimisers() -> tuple[Row, ...]:
+def _optimisers() -> tuple[PaperRow, ...]:
     """The paper's figures; settings of the small preset, and the learning rates of appendix A for the paper's."""
     paper: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
         "sgd": ("95.6", "95.6", "41.3", (), ("lr=0.2",)),
@@ -301,43 +301,43 @@ def _optimisers() -> tuple[Row, ...]:
             "small": Setup("cifar10", (f"optimizer={name}", *small)),
             "paper": Setup("cifar10", (f"optimizer={name}", *large, *_R50, "epochs=150")),
         }
-        rows.append(Row(f"{name}, full data", "full", setups, full))
-        rows.append(Row(f"{name}, InfoBatch", "infobatch-quantile", setups, pruned, saved))
+        rows.append(PaperRow(f"{name}, full data", "full", setups, full))
+        rows.append(PaperRow(f"{name}, InfoBatch", "infobatch-quantile", setups, pruned, saved))
     return tuple(rows)
 
 
-def _same_cost() -> tuple[Row, ...]:
+def _same_cost() -> tuple[PaperRow, ...]:
     rows = []
     for name, settings, figures in (("cifar10", _R50, ("95.6", "95.2")), ("cifar100", _CIFAR100_R50, ("80.6", "79.4"))):
         setups = _both(name, paper=settings)
-        rows.append(Row(f"{name}, InfoBatch", "infobatch", setups, figures[0]))
-        rows.append(Row(f"{name}, full data, shortened", "full-shortened", setups, figures[1]))
-        rows.append(Row(f"{name}, full data", "full", setups))
+        rows.append(PaperRow(f"{name}, InfoBatch", "infobatch", setups, figures[0]))
+        rows.append(PaperRow(f"{name}, full data, shortened", "full-shortened", setups, figures[1]))
+        rows.append(PaperRow(f"{name}, full data", "full", setups))
     return tuple(rows)
 
 
-def _sweeps() -> tuple[Row, ...]:
+def _sweeps() -> tuple[PaperRow, ...]:
     setups = _both("cifar100")
     return (
-        Row("full data", "full", setups),
-        *(Row(f"r = {r}", f"infobatch:ratio={r}", setups) for r in (0.3, 0.4, 0.5, 0.6, 0.7)),
-        *(Row(f"δ = {d}", f"infobatch:delta={d}", setups) for d in (0.75, 0.8, 0.85, 0.95)),
+        PaperRow("full data", "full", setups),
+        *(PaperRow(f"r = {r}", f"infobatch:ratio={r}", setups) for r in (0.3, 0.4, 0.5, 0.6, 0.7)),
+        *(PaperRow(f"δ = {d}", f"infobatch:delta={d}", setups) for d in (0.75, 0.8, 0.85, 0.95)),
     )
 
 
-def _savings() -> tuple[Row, ...]:
+def _savings() -> tuple[PaperRow, ...]:
     """Two lengths of training, the longer about twice the shorter."""
     rows = []
     for small, large, time, cost in ((7, 90, "7.0 h less", "10 s"), (15, 200, "15.7 h less", "22 s")):
         setups = {"small": Setup("cifar10", (f"epochs={small}",)), "paper": Setup("imagenet", (f"epochs={large}",))}
         length = f"{large} epochs"
-        rows.append(Row(f"{length}, full data", "full", setups))
-        rows.append(Row(f"{length}, InfoBatch", "infobatch-quantile", setups, "", "40", time, cost))
+        rows.append(PaperRow(f"{length}, full data", "full", setups))
+        rows.append(PaperRow(f"{length}, InfoBatch", "infobatch-quantile", setups, "", "40", time, cost))
     return tuple(rows)
 
 
-def _two_runs(setups: Mapping[str, Setup]) -> tuple[Row, ...]:
-    return Row("full data", "full", setups), Row("InfoBatch", "infobatch", setups)
+def _two_runs(setups: Mapping[str, Setup]) -> tuple[PaperRow, ...]:
+    return PaperRow("full data", "full", setups), PaperRow("InfoBatch", "infobatch", setups)
 
 
 # Small enough for a sweep of so many runs on two cores.
@@ -370,8 +370,8 @@ TABLES: dict[str, PaperTable] = {
         "Tiny-ImageNet",
         "ResNet-50",
         (
-            Row("full data", "full", _only_paper("tiny-imagenet"), "63.5"),
-            Row("InfoBatch", "infobatch-quantile", _only_paper("tiny-imagenet"), "63.4", "41.3"),
+            PaperRow("full data", "full", _only_paper("tiny-imagenet"), "63.5"),
+            PaperRow("InfoBatch", "infobatch-quantile", _only_paper("tiny-imagenet"), "63.4", "41.3"),
         ),
     ),
     "12": PaperTable("Full data on a schedule of the same cost", "ResNet-50", _same_cost()),

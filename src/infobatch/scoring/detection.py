@@ -40,7 +40,7 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Criterion:
+class DetectorLoss:
     """The loss of a detector, one per image.
 
     ``focal`` is the α of the sigmoid focal loss; None is softmax cross-entropy, whose last class is "no object" and
@@ -187,16 +187,16 @@ class PerImage:
         return criterion.total(terms), terms, earlier
 
 
-def of_config(config: Any) -> Criterion:
+def of_config(config: Any) -> DetectorLoss:
     """The criterion with which transformers trains a model of this config."""
     if config.model_type not in (*SOFTMAX, *FOCAL):
         raise ValueError(
             f"the loss of a {config.model_type} has terms that are not known: a model must be one of "
-            f"{', '.join((*SOFTMAX, *FOCAL))}, or call Criterion with what its decoder layers predict"
+            f"{', '.join((*SOFTMAX, *FOCAL))}, or call DetectorLoss with what its decoder layers predict"
         )
     focal = config.model_type in FOCAL
     kind = {"focal": config.focal_alpha} if focal else {"no_object": config.eos_coefficient}
-    return Criterion(
+    return DetectorLoss(
         **kind,
         bbox=config.bbox_loss_coefficient,
         giou=config.giou_loss_coefficient,

@@ -15,7 +15,7 @@ from .glister import glister
 from .herding import herding
 from .influence import dp, influence
 from .k_center import contextual_diversity, k_center
-from .registry import MethodInfo, info, list, select  # noqa: A004 (the contract's name)
+from .registry import StaticMethodInfo, info, list, select  # noqa: A004 (the contract's name)
 from .scores import el2n, forgetting, grand, least_confidence, margin
 from .selection import Selection
 from .submodular import craig, dq, graph_cut
@@ -23,8 +23,8 @@ from .submodular import craig, dq, graph_cut
 __all__ = [
     "Collected",
     "Dynamics",
-    "MethodInfo",
     "Selection",
+    "StaticMethodInfo",
     "collect",
     "contextual_diversity",
     "craig",

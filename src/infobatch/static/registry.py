@@ -30,7 +30,7 @@ GIVEN = ("bias", "count", "seed", "size")  # arguments that are not the user's t
 
 
 @dataclass(frozen=True)
-class MethodInfo:
+class StaticMethodInfo:
     """The card of a method: what it selects, whose it is, which arrays it needs, which options it takes."""
 
     name: str
@@ -40,7 +40,7 @@ class MethodInfo:
     options: tuple[str, ...]
 
 
-class Method(ABC):
+class StaticMethod(ABC):
     """A function of arrays, called with those that its parameters name."""
 
     def __init__(self, function: Callable[..., Any], summary: str, reference: str, on: str = "features") -> None:
@@ -89,7 +89,7 @@ class Method(ABC):
         """The chosen samples: of each group so many as it says."""
 
 
-class ByScore(Method):
+class ByScore(StaticMethod):
     """Selects the highest scores, averaged over the runs."""
 
     def select(
@@ -103,7 +103,7 @@ class ByScore(Method):
         return _selection(chosen)
 
 
-class ByPicking(Method):
+class ByPicking(StaticMethod):
     """Selects samples one after another, in each group by itself."""
 
     def select(
@@ -122,7 +122,7 @@ class ByPicking(Method):
         return _selection(np.concatenate(chosen), np.concatenate(weights))
 
 
-class ByDropping(Method):
+class ByDropping(StaticMethod):
     """Drops, in each group by itself, the samples that together matter least; how much each matters is known of all."""
 
     def select(
@@ -146,7 +146,7 @@ def near_boundary(distances: Scores) -> Scores:
     return -np.asarray(distances, np.float64)
 
 
-METHODS: dict[str, Method] = {
+METHODS: dict[str, StaticMethod] = {
     "random": ByPicking(uniform, "a uniform subset", "the baseline to beat"),
     "cd": ByPicking(contextual_diversity, "k-center on predictions", "Agarwal et al., ECCV 2020"),
     "herding": ByPicking(herding, "keep the mean of the features", "Welling, ICML 2009"),
@@ -171,14 +171,14 @@ def list() -> builtins.list[str]:  # noqa: A001 (the contract's name)
     return sorted(METHODS)
 
 
-def info(name: str) -> MethodInfo:
+def info(name: str) -> StaticMethodInfo:
     """The card of a method.
 
     >>> info("craig").needs
     ('features', 'logits', 'labels')
     """
     method = _find(name)
-    return MethodInfo(name, method.summary, method.reference, method.needs, method.options)
+    return StaticMethodInfo(name, method.summary, method.reference, method.needs, method.options)
 
 
 def select(
@@ -216,7 +216,7 @@ def select(
     return method.select(name, runs, groups, seed, options)
 
 
-def _find(name: str) -> Method:
+def _find(name: str) -> StaticMethod:
     try:
         return METHODS[name]
     except KeyError:
