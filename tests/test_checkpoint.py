@@ -271,3 +271,14 @@ def test_the_state_of_imagenet_fits_into_12_megabytes(tmp_path: Path) -> None:
     assert (tmp_path / "last.pt").stat().st_size <= 12_000_000
     file = io.BytesIO((tmp_path / "last.pt").read_bytes())
     assert torch.equal(torch.load(file, weights_only=True)["scores"], index.float())
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    target, link = tmp_path / "runs" / "step-3.pt", tmp_path / "last.pt"
+    checkpoint.save({"step": 3}, target)
+    link.symlink_to(target)
+    checkpoint.save({"step": 4}, link)
+    assert link.is_symlink()
+    assert checkpoint.load(target)["step"] == checkpoint.load(link)["step"] == 4
+    assert sorted(f.name for f in tmp_path.rglob("*.pt")) == ["last.pt", "step-3.pt"]

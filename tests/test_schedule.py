@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -447,3 +448,15 @@ def test_starting_late_without_steps_per_epoch_says_what_to_do():
 def test_starting_late_with_steps_per_epoch():
     training = Training(SCHEDULERS["Linear"], steps_per_epoch=STEPS).run(first=1)
     assert training.rate == full_trajectory(training.make, EPOCHS * STEPS)[-1]
+
+
+def test_the_state_of_a_bare_scheduler_is_refused_with_a_remedy():
+    training = Training()
+    before = training.scheduler.state_dict()
+    with pytest.raises(ValueError, match=r"not that of a paced schedule.*scheduler\.load_state_dict\(state\); paced"):
+        training.scheduler.load_state_dict(lr.StepLR(optimizer(), 1).state_dict())
+    assert training.scheduler.state_dict() == before
+
+
+def test_steps_per_epoch_of_numpy():
+    assert paced(lr.StepLR(optimizer(), 1), InfoBatch(range(4), num_epochs=2), np.int64(5)).steps_per_epoch == 5

@@ -379,10 +379,12 @@ class Run:
             seconds=self.seconds,
         )
 
-    def _note_history(self) -> None:
-        """Enter the current epoch, unless it was only looked at."""
-        if seen := self._seen_in_epoch():
-            plan, passed_over = self.plan, self.position.passed_over
+    def _note_history(self, seen: int | None = None, passed_over: int | None = None) -> None:
+        """Enter the current epoch, unless it was only looked at; what is not said is as if all ranks were alike."""
+        plan = self.plan
+        seen = self._seen_in_epoch() if seen is None else seen
+        passed_over = self.position.passed_over if passed_over is None else passed_over
+        if seen:
             self._history[plan.epoch] = EpochStats(plan.epoch, plan.total, len(plan) - passed_over, seen - passed_over)
 
     def _seen_in_epoch(self) -> int:
@@ -404,9 +406,10 @@ class Run:
         """Everything above as tensors and plain values; a collective call where there are several ranks."""
         self.flush()
         everyone = self._share_scores(STATE)
-        self._note_history()
-        plan, done = self._done_first(everyone)
         position = self.position
+        plan, done = self._done_first(everyone)
+        passed_over = position.passed_over if everyone is None else everyone.passed_over
+        self._note_history(done, passed_over)
         if position.touched:
             self._learn_batches(position.loader)
         snapshot = state.Snapshot(
@@ -414,7 +417,7 @@ class Run:
             done=done,
             batches=position.batches if everyone is None else everyone.batches,
             complete=position.complete if everyone is None else everyone.complete,
-            passed_over=position.passed_over,
+            passed_over=passed_over,
             batch_size=self._batch_size,
             scores=self.table.values,
             rejected=int(self.table.rejected),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -319,3 +322,79 @@ def test_ratios_that_are_no_share_are_refused_and_named(ratio):
         checked_ratio(ratio)
     assert repr(ratio) in str(error.value)
     assert "the paper uses 0.5" in str(error.value)
+
+
+# -- flags, labels and indices ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rescale", "anneal"])
+@pytest.mark.parametrize("value", ["False", 0, 1.0, "no"])
+def test_flags_are_true_false_or_none(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=rf"{name} must be True, False or None .* got {value!r}"):
+        InfoBatch(range(N), 4, **{name: value})
+    InfoBatch(range(N), 4, **{name: np.False_})
+
+
+def test_a_label_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match=r"a label for every sample, got None for 2 of them \(sample 3"):
+        InfoBatch(range(N), 4, strata=[None if i in (3, 7) else "a" for i in range(N)])
+    with pytest.raises((TypeError, ValueError), match="strata must hold labels of one kind"):
+        InfoBatch(range(N), 4, strata=np.array([1, "a"] * (N // 2), object))
+
+
+@pytest.mark.parametrize("index", ["abc", ["a", "b"], object(), {"a": 1}])
+def test_an_index_that_is_no_number_is_named(index: Any) -> None:
+    train_data = InfoBatch(range(N), 4)
+    with pytest.raises(TypeError, match="index must hold whole numbers"):
+        train_data.update(torch.ones(2), index)
+    with pytest.raises(TypeError, match="index must hold whole numbers"):
+        train_data.weights_of(index)
+
+
+@pytest.mark.parametrize("index", [[99, -1], torch.tensor([-1]), np.array([N])])
+def test_weights_of_samples_that_are_not_there_are_refused(index: Any) -> None:
+    with pytest.raises(IndexError, match=r"is outside the dataset of 12 samples \(0\.\.11\)"):
+        InfoBatch(range(N), 4).weights_of(index)
+
+
+def test_weights_of_a_list() -> None:
+    assert InfoBatch(range(N), 4).weights_of([3, 4]).tolist() == [1.0, 1.0]
+    assert InfoBatch(range(N), 4).weights_of([]).tolist() == []
+
+
+@pytest.mark.parametrize("patience", [0, -1, "long", True])
+def test_patience_is_a_time(patience: Any) -> None:
+    with pytest.raises(ValueError, match="patience must be a number of seconds above 0"):
+        InfoBatch(range(N), 4, patience=patience)
+
+
+# -- types ------------------------------------------------------------------------------------------------------------
+
+TYPED = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+import infobatch
+
+a = infobatch.InfoBatch([1, 2, 3], 4)
+b = infobatch.InfoBatch(torch.arange(4), 4)
+c = infobatch.InfoBatch(TensorDataset(torch.arange(4)), 4)
+loader = DataLoader(c, batch_size=2, sampler=c.sampler)
+d: torch.Tensor = c.update(torch.ones(2))
+e: torch.Tensor = c.loss
+f = infobatch.static.list()
+g = infobatch.scoring.classification.cross_entropy
+c.sampller
+infobatch.InfoBatch(3, 4)
+"""
+
+
+@pytest.mark.slow
+def test_types_say_what_runs(tmp_path: Path) -> None:
+    script = tmp_path / "typed.py"
+    script.write_text(TYPED)
+    command = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", "--no-error-summary", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    errors = [line.partition(": error: ")[2] for line in done.stdout.splitlines() if "typed.py" in line]
+    assert len(errors) == 2, done.stdout
+    assert errors[0].startswith('"InfoBatch" has no attribute "sampller"')
+    assert errors[1].startswith('Argument 1 to "InfoBatch" has incompatible type "int"')

@@ -1,11 +1,14 @@
 """State as tensors and plain numbers, versioned."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
+from infobatch import InfoBatch
 from infobatch.core import state
 from infobatch.core.plan import generator, shuffled
 from infobatch.core.weights import Weights
@@ -123,3 +126,117 @@ def test_every_difference_between_runs_is_named():
     assert "seed: 1 in the state, 2 here" in str(error.value)
     assert "method: None in the state, 'full' here" in str(error.value)
     assert "size" not in str(error.value)
+
+
+# -- what a damaged or foreign state does: nothing -------------------------------------------------------------------
+
+
+def trained(**options):
+    train_data = InfoBatch(range(12), 4, **options)
+    train_data.update(torch.arange(12.0), torch.arange(12))
+    train_data.set_epoch(1)
+    return train_data
+
+
+def without(name):
+    return lambda found: {key: value for key, value in found.items() if key != name}
+
+
+def with_plan(**changes):
+    return lambda found: {**found, "plan": {**found["plan"], **changes}}
+
+
+DAMAGES = {
+    "no checksum": (without("checksum"), "checksum is missing"),
+    "a checksum of text": (lambda s: {**s, "checksum": "1"}, "checksum is missing"),
+    "no scores": (without("scores"), "scores must be a dense tensor of type torch.float32"),
+    "no history": (without("history"), "it has no history"),
+    "no plan": (without("plan"), "it has no plan"),
+    "bf16 scores": (lambda s: {**s, "scores": s["scores"].bfloat16()}, "got torch.bfloat16"),
+    "sparse scores": (lambda s: {**s, "scores": s["scores"].to_sparse()}, "torch.sparse_coo"),
+    "reshaped scores": (lambda s: {**s, "scores": s["scores"].reshape(3, 4)}, r"shape \(12,\).*got .*\(3, 4\)"),
+    "transposed codes": (lambda s: with_plan(codes=s["plan"]["codes"].int())(s), "plan.codes must be .*torch.uint8"),
+    "another type of index": (lambda s: with_plan(indices=s["plan"]["indices"].float())(s), "plan.indices must be"),
+    "done far beyond": (lambda s: {**s, "done": 10**9}, "damaged"),
+    "done as text": (lambda s: {**s, "done": "3"}, "done must be of type int, got '3'"),
+    "a swap of two tensors": (lambda s: with_plan(uniform=True)(s), "damaged"),
+    "one score changed": (lambda s: {**s, "scores": s["scores"] + 1}, "damaged"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_named_and_changes_nothing(damage):
+    spoil, said = DAMAGES[damage]
+    train_data, saved = trained(), trained().state_dict()
+    before = train_data.state_dict()
+    with pytest.raises(ValueError, match=said):
+        train_data.load_state_dict(spoil(saved))
+    after = train_data.state_dict()
+    assert after["checksum"] == before["checksum"]
+    train_data.load_state_dict(saved)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"done": 10**9}, "done is 1000000000, but the plan of its epoch has"),
+        ({"done": -1}, "done is -1"),
+        ({"plan": {"kept": 99}}, "plan.kept is 99, but the epoch has 12"),
+        ({"plan": {"kept": -2}}, "plan.kept is -2"),
+        ({"plan": {"indices": torch.full((12,), 55, dtype=torch.int32)}}, r"outside 0\.\.11"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_even_with_a_right_checksum(changes, said):
+    saved = trained().state_dict()
+    wrong = {**saved, **{k: {**saved["plan"], **v} if k == "plan" else v for k, v in changes.items()}}
+    wrong["checksum"] = state.checksum(wrong)
+    with pytest.raises(ValueError, match=said):
+        trained().load_state_dict(wrong)
+
+
+def test_the_checksum_covers_names_types_and_shapes():
+    saved = trained().state_dict()
+    renamed = {**without("done")(saved), "dona": saved["done"]}
+    others = [
+        renamed,
+        {**saved, "scores": saved["scores"].view(torch.int32)},
+        {**saved, "scores": saved["scores"][None]},
+    ]
+    assert all(state.checksum(other) != saved["checksum"] for other in others)
+
+
+def test_an_empty_memory_may_be_lost_on_the_way():
+    train_data = trained()
+    train_data.load_state_dict(without("memory")(trained().state_dict()))
+    assert train_data.epoch == 1
+
+
+def test_a_memory_that_the_method_needs_may_not():
+    saved = trained(method="ucb").state_dict()
+    with pytest.raises(ValueError, match=r"memory\.\w+ must be a dense tensor"):
+        trained(method="ucb").load_state_dict({**saved, "memory": {}})
+
+
+# -- states of older releases ----------------------------------------------------------------------------------------
+
+OLD = torch.load(Path(__file__).parents[1] / "fixtures" / "states-of-version-2.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_a_state_of_version_2_goes_on_as_it_would_have(name):
+    """Saved by the release before version 3, with what training did from there on: see fixtures/README.md."""
+    saved = OLD[name]
+    for done, old in saved["states"].items():
+        options = {"ratio": 0.5, "seed": 3, **saved["options"]}
+        train_data = InfoBatch(TensorDataset(torch.arange(45.0)), 8, delta=0.75, **options)
+        loader = DataLoader(train_data, 4, sampler=train_data.sampler, drop_last=True)
+        train_data.load_state_dict(old)
+        way = []
+        for epoch in range(train_data.epoch, 8):
+            train_data.set_epoch(epoch)
+            for x, *index in loader:
+                mean = train_data.update((1 + torch.sin(x * 1.7 + epoch)).float(), *index)
+                way.append([epoch, x.long().tolist(), float(mean)])
+        assert way == saved["way"][done:]
+        torch.testing.assert_close(torch.from_numpy(train_data.scores.copy()), saved["scores"], rtol=0, atol=0)
+        assert [[e.epoch, e.total, e.kept, e.seen] for e in train_data.stats.epochs] == saved["history"]

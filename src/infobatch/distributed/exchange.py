@@ -43,7 +43,7 @@ class Everyone:
     batches: int  # on the rank that has done most
     complete: bool  # on every rank
     in_order: bool  # whether all have done equally many entries, from the front
-    done: int  # of each rank's entries, if so
+    passed_over: int
 
 
 def share_scores(
@@ -65,7 +65,7 @@ def share_scores(
     part = position.part
     by_position = not (position.by_index or position.compiled)
     digest = zlib.crc32(np.ascontiguousarray(plan.indices).data)
-    progress = (position.batches, position.done, int(position.complete), int(by_position))
+    progress = (position.batches, position.done, int(position.complete), int(by_position), position.passed_over)
     headers = ranks.meet(call, plan.epoch, len(plan), digest, rejected, *progress)
     _check_plans(headers)
     extra = share_of(noted, part.rank, part.world)
@@ -84,7 +84,7 @@ def share_scores(
         batches=int(headers[:, 4].max()),
         complete=bool(headers[:, 6].all()),
         in_order=bool(headers[:, 7].all()) and len(set(headers[:, 5].tolist())) == 1,
-        done=position.done,
+        passed_over=int(headers[:, 8].sum()) // len(headers),
     )
 
 
