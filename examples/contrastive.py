@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from infobatch import InfoBatch
-from infobatch import PairWeights
+from infobatch import InfoBatch, PairWeights
 from infobatch.lab import fashion
 from infobatch.lab.images import augmented
 from infobatch.lab.models import small_cnn

@@ -72,7 +72,7 @@ def test_several_seeds_are_paired_and_their_records_appended(tmp_path):
         assert run["saving"] == pytest.approx(1 - sum(run["kept"]) / 900)
         assert run["environment"]["cpus"] == os.cpu_count()
         assert run["environment"]["torch"].startswith("2.")
-    assert runs[1]["kept"][1] == 180
+    assert runs[1]["kept"][1] == 172  # of 180: its last batch is one that full data has too
     assert (tmp_path / "picture.svg").read_text().startswith("<?xml")
 
 

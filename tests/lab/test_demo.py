@@ -20,8 +20,8 @@ def pair():
 
 def test_full_data_sees_everything_and_infobatch_less(pair):
     assert pair.full.kept == (600,) * 4
-    first, *pruned = pair.pruned.kept
-    assert first == 600
+    first, *pruned, last = pair.pruned.kept
+    assert first == last == 600
     assert all(300 < kept < 600 for kept in pruned)
 
 
@@ -60,7 +60,7 @@ def test_ratio_and_method_reach_the_library():
 
     assert kept("infobatch:ratio=0.0") == 600
     assert kept("infobatch:ratio=0.2") > kept("infobatch:ratio=0.8")
-    assert kept("random:ratio=0.3") == 420
+    assert kept("random:ratio=0.3") == 416  # of 420: its last batch is one that full data has too
 
 
 def test_the_losses_of_pruned_epochs_estimate_the_loss_of_all_the_data():
@@ -77,7 +77,7 @@ def test_the_learning_rate_ends_where_it_would_with_full_data():
     full, pruned = demo.prepare(RECIPE, INFOBATCH, 0, SMALL)
     demo.train(full, pruned)
     ends = [run.optimizer.param_groups[0]["lr"] for run in (full, pruned)]
-    assert pruned.train_data.stats.saving > 0.2
+    assert pruned.train_data.stats.saving > 0.1
     assert ends[0] == pytest.approx(ends[1], rel=1e-6)
     assert ends[0] < RECIPE.lr / 1000
 

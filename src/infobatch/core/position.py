@@ -210,7 +210,7 @@ class Position:
         if size := self._batch_size:
             blocks = np.zeros(-(-len(back) // size) * size, bool)
             blocks[: len(back)] = back
-            batches: NDArray[np.bool_] = blocks.reshape(-1, size).any(axis=1)
+            batches = np.asarray(blocks.reshape(-1, size).any(axis=1))
             if self._in_step and self._returned > 1:
                 batches[: self._delivered - (not self.loop_is_over)] = True
             back = np.repeat(batches, size)[: len(back)]
