@@ -86,9 +86,14 @@ def test_checksum_is_that_of_the_content():
 def test_checksum_notices_any_change(name):
     found = whole_state()
     value = found.get(name, found["plan"].get(name))
-    others = [saved["scores"].view(torch.int32), saved["scores"][None]]
-    assert state.checksum(renamed) != saved["checksum"]
-    assert all(state.checksum({**saved, "scores": other}) != saved["checksum"] for other in others)
+    others = [value + "x" if isinstance(value, str) else value + 1]
+    if isinstance(value, torch.Tensor):
+        first, last = value.clone(), value.clone()
+        first[0] += 1
+        last[-1] += 1
+        others += [first, last]
+    for other in others:
+        assert state.checksum(changed(found, name, other)) != state.checksum(found)
 
 
 def test_todays_state_needs_no_migration():
