@@ -502,9 +502,8 @@ def test_a_followed_loader_needs_no_private_name(workers: int, monkeypatch: pyte
     monkeypatch.setattr(infobatch.core.sampler, "find_delivery", lambda _: pytest.fail("torch's loader was looked for"))
     td, loader = make(22, workers=workers)
     for _ in range(4):
-        followed = td.follow(loader)
-        announced, count = len(followed), 0
-        for (x,) in followed:
+        announced, count = len(loader), 0
+        for (x,) in td.follow(loader):
             td.update(x + 100 * td.epoch)
             count += 1
         assert count == announced

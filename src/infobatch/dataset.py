@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from . import methods
 from .core.checks import check_dataset, check_flag, check_loss, check_share, check_whole, checked_index, is_real
-from .core.delivery import Followed, spawns_worker
+from .core.delivery import spawns_worker
 from .core.method import Method
 from .core.plan import EpochPlan, pruning_epochs
 from .core.sampler import PlanSampler
@@ -247,13 +247,13 @@ class InfoBatch(Dataset[Any]):
         loss = self._run.loss
         return torch.tensor(torch.nan) if loss is None else loss
 
-    def follow(self, loader: Any) -> Followed:
-        """``loader``, with every batch counted as it is delivered: ``for x, y in train_data.follow(loader)``.
+    def follow(self, loader: Any) -> Iterator[Any]:
+        """The loader's batches, counted as they are delivered: ``for x, y in train_data.follow(loader)``.
 
         Batches are then known by position without asking torch's loader by its private names, and also behind a
         wrapper that fetches ahead. The loader takes its samples from ``train_data.sampler`` as ever.
         """
-        return Followed(loader, self._sampler, self._sampler.announce)
+        return self._sampler.follow(loader)
 
     def choose(self, loss: torch.Tensor, index: torch.Tensor | None = None) -> torch.Tensor:
         """Which samples of the batch to train on, given all their losses: positions in the batch.

@@ -18,7 +18,7 @@ from .core import state
 from .core.booking import Booking
 from .core.checks import check_whole
 from .core.choice import Choice
-from .core.delivery import DriftError, Pass
+from .core.delivery import Delivery, DriftError
 from .core.method import BatchMethod, Epoch, Memory, Method, blank_memory
 from .core.plan import EpochPlan, Slice, generator, shuffled
 from .core.position import REMEDY, LateBatches, Position
@@ -105,7 +105,7 @@ class Run:
         else:
             self._follow_world()
 
-    def begin_pass(self, loader: Pass | None) -> tuple[int, Position]:
+    def begin_pass(self, loader: Delivery | None) -> tuple[int, Position]:
         """The epoch and position of a pass that starts now: the next epoch's if this one has been trained on."""
         self._driven = True
         if self.position.touched or self.position.complete:
@@ -141,7 +141,7 @@ class Run:
         part = self.position.part
         return part.done(self.position.done), part.done(self.position.total)
 
-    def _move_to(self, epoch: int, on_purpose: bool, loader: Pass | None = None) -> None:
+    def _move_to(self, epoch: int, on_purpose: bool, loader: Delivery | None = None) -> None:
         """Close the current epoch and open another, of which ``loader`` starts a pass."""
         before, late = self.position, None if on_purpose else LateBatches.of(self.plan, self.position)
         drawn_for = self._batch_size
@@ -187,7 +187,7 @@ class Run:
     def _global_batch(self) -> int:
         return self._batch_size * self.ranks.here()[1]
 
-    def _learn_batches(self, loader: Pass | None) -> None:
+    def _learn_batches(self, loader: Delivery | None) -> None:
         """Plans to come are for the batches of this loader, if they are known."""
         if loader is not None and loader.batch_size is not None:
             self._batch_size = 0 if loader.drop_last else loader.batch_size

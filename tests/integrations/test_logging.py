@@ -29,7 +29,7 @@ def train(*loggers: Any) -> Curves:
     train_data = InfoBatch(TensorDataset(images, torch.from_numpy(split.labels).long()), EPOCHS, delta=1.0)
     loader = DataLoader(train_data, 20, sampler=train_data.sampler)
     weight = torch.zeros(10, 784, requires_grad=True)
-    curves: Curves = {f"infobatch/{name}": {} for name in ("kept_share", "saving", "mean_score")}
+    curves: Curves = {f"infobatch/{name}": {} for name in ("kept_share", "saving", "mean_score", "loss")}
     kept, last = 0, {}
     for epoch in range(EPOCHS):
         for x, y in loader:
@@ -43,6 +43,8 @@ def train(*loggers: Any) -> Curves:
         curves["infobatch/kept_share"][epoch] = len(train_data.plan) / 100
         curves["infobatch/saving"][epoch] = (100 * (epoch + 1) - kept) / (100 * EPOCHS)
         curves["infobatch/mean_score"][epoch] = float(np.mean(list(last.values())))
+        weights = torch.from_numpy(np.array(train_data.plan.by_sample.of(batch)))
+        curves["infobatch/loss"][epoch] = float((loss.detach() * weights).sum() / weights.sum())
         for logger in loggers:
             log(train_data, logger, epoch)
     assert kept < 100 * EPOCHS  # else the figures say nothing

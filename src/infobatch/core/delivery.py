@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.context import get_spawning_popen
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import BatchSampler, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -28,45 +28,8 @@ class DriftError(RuntimeError):
     """A batch's losses cannot be matched to its samples."""
 
 
-class Pass(Protocol):
-    """What is asked of a loader in one pass over the sampler."""
-
-    source: str  # what the loader takes its batches from
-    batch_size: int | None  # None: not known
-    drop_last: bool
-
-    @property
-    def delivered(self) -> int:
-        """Batches the loader has returned to its caller."""
-
-    @property
-    def taken(self) -> int | None:
-        """Batches that left the loader, delivered or lost to an error; None: not known."""
-
-    @property
-    def open(self) -> bool:
-        """Whether the pass can still go on: a loop that has ended cannot."""
-
-    @property
-    def restarted(self) -> bool:
-        """Whether the same (persistent) iterator has begun another pass, and so counts that one."""
-
-    @property
-    def drained(self) -> bool:
-        """With workers: whether everything that was asked for has been delivered."""
-
-    def begin(self) -> None:
-        """The first index is being taken: from now on the loader's books are those of this pass."""
-
-    def same_iterator(self, other: Any) -> bool:
-        """Whether both passes are of one iterator."""
-
-    def obstacle(self) -> str | None:
-        """Why the order of delivery cannot be told from the order of the plan, if so."""
-
-
 class Delivery:
-    """One pass of a torch loader over a sampler: a :class:`Pass` that asks the loader's iterator."""
+    """One pass of a torch loader over the sampler: how many batches it has delivered, and of which size."""
 
     def __init__(self, loader_iterator: Any, sampler: Sampler[int]) -> None:
         # The iterator is not held, so that it dies with the loop, and its workers with it; its counts are kept then.
@@ -74,19 +37,20 @@ class Delivery:
         self._iterator = weakref.ref(loader_iterator, self._keep_counts)
         self._tasks: Any = _UNKNOWN
         check_dataset_of_loader(self._ask("_dataset"), sampler)
-        source = self._ask("_index_sampler")
+        self._cut_by(self._ask("_index_sampler"), sampler)
+
+    def _cut_by(self, source: Any, sampler: Sampler[int]) -> None:
+        """The loader takes its batches from ``source``: are they cut from ``sampler``, in order?"""
         self.source = type(source).__name__
-        self.batch_size, self.drop_last = _batches(source, sampler)
+        self.batch_size: int | None = None
+        self.drop_last = False
+        if source is sampler:
+            self.batch_size = 1
+        elif getattr(source, "sampler", None) is sampler and _cuts_in_order(source):
+            self.batch_size, self.drop_last = source.batch_size, source.drop_last
 
     def _keep_counts(self, _: object) -> None:
         self._attributes = {name: self._attributes[name] for name in _COUNTS if name in self._attributes}
-
-    def begin(self) -> None:
-        self._tasks = self._attributes.get("_task_info")
-
-    @property
-    def delivered(self) -> int:
-        return int(self._ask("_num_yielded"))
 
     def _ask(self, name: str) -> Any:
         try:
@@ -97,54 +61,59 @@ class Delivery:
                 "count it instead: for batch in train_data.follow(loader): ..."
             ) from None
 
+    def begin(self) -> None:
+        """The first index is being taken: from now on the loader's books are those of this pass."""
+        self._tasks = self._attributes.get("_task_info")
+
+    @property
+    def delivered(self) -> int:
+        """Batches the loader has returned to its caller."""
+        return int(self._ask("_num_yielded"))
+
     @property
     def taken(self) -> int | None:
+        """Batches that left the loader, delivered or lost to an error; None where that cannot be told."""
         taken = self._attributes.get("_rcvd_idx")
         return None if taken is None else int(taken)
 
     @property
     def restarted(self) -> bool:
+        """Whether the same (persistent) iterator has begun another pass, and so counts that one."""
         return self._tasks is not _UNKNOWN and self._attributes.get("_task_info") is not self._tasks
 
     @property
     def drained(self) -> bool:
+        """With workers: whether everything that was asked for has been delivered."""
         return not self._tasks
-
-    def same_iterator(self, other: Any) -> bool:
-        return isinstance(other, Delivery) and self._iterator() is other._iterator()
 
     @property
     def open(self) -> bool:
+        """Whether the pass can still go on: a loop that has ended cannot."""
         return self._iterator() is not None
 
+    @property
+    def in_order(self) -> bool:
+        """Whether batches are delivered in the order in which they were asked for."""
+        return bool(self._attributes.get("_in_order", True))  # set only with workers
+
+    def same_iterator(self, other: Delivery) -> bool:
+        """Whether both passes are of one iterator."""
+        return self._iterator() is other._iterator()
+
     def obstacle(self) -> str | None:
-        return _obstacle(self._attributes.get("_in_order", True), self)  # set only with workers
+        """Why the order of delivery cannot be told from the order of the plan, if so."""
+        if not self.in_order:
+            return "the loader was made with in_order=False and delivers batches as they happen to be ready"
+        if self.batch_size is None:
+            return f"the loader takes its batches from a {self.source} that regroups or re-shards train_data.sampler"
+        return None
 
 
-class Followed:
-    """A loader whose batches are counted as they pass by: ``for batch in train_data.follow(loader)``."""
+class Followed(Delivery):
+    """One pass of any loader, counted as its batches pass by: ``for batch in train_data.follow(loader)``.
 
-    def __init__(self, loader: Any, sampler: Sampler[int], announce: Callable[[Pass], None]) -> None:
-        self._loader = loader
-        self._sampler = sampler
-        self._announce = announce
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        counted = CountedPass(self._loader, self._sampler)
-        self._announce(counted)
-        try:
-            for batch in self._loader:
-                counted.delivered += 1
-                yield batch
-        finally:
-            counted.open = False
-
-
-class CountedPass:
-    """One pass of a followed loader: a :class:`Pass` that counts, and asks for public names only."""
+    It asks the loader for public names only.
+    """
 
     restarted = False
     drained = True
@@ -152,25 +121,39 @@ class CountedPass:
     def __init__(self, loader: Any, sampler: Sampler[int]) -> None:
         if hasattr(loader, "dataset"):
             check_dataset_of_loader(loader.dataset, sampler)
-        source = getattr(loader, "batch_sampler", None) or getattr(loader, "sampler", loader)
-        self.source = type(source).__name__
-        self.batch_size, self.drop_last = _batches(source, sampler)
-        self.delivered = 0
-        self.open = True
-        self._in_order = getattr(loader, "in_order", True) or not getattr(loader, "num_workers", 0)
+        self._cut_by(getattr(loader, "batch_sampler", None) or getattr(loader, "sampler", loader), sampler)
+        self._loader = loader
+        self._count = 0
+        self._iterator = weakref.ref(self)
+        self._open = True
 
-    @property
-    def taken(self) -> int:
-        return self.delivered
+    def batches(self) -> Iterator[Any]:
+        """The loader's batches."""
+        try:
+            for batch in self._loader:
+                self._count += 1
+                yield batch
+        finally:
+            self._open = False
 
     def begin(self) -> None:
         pass
 
-    def same_iterator(self, other: Any) -> bool:
-        return self is other
+    @property
+    def delivered(self) -> int:
+        return self._count
 
-    def obstacle(self) -> str | None:
-        return _obstacle(self._in_order, self)
+    @property
+    def taken(self) -> int:
+        return self._count
+
+    @property
+    def open(self) -> bool:
+        return self._open
+
+    @property
+    def in_order(self) -> bool:
+        return bool(getattr(self._loader, "in_order", True) or not getattr(self._loader, "num_workers", 0))
 
 
 def check_dataset_of_loader(dataset: Any, sampler: Any) -> None:
@@ -186,27 +169,10 @@ def check_dataset_of_loader(dataset: Any, sampler: Any) -> None:
     )
 
 
-def _batches(source: Any, sampler: Sampler[int]) -> tuple[int | None, bool]:
-    """(batch size, drop_last) of the batches that are cut from ``sampler`` in order; None where they are not."""
-    if source is sampler:
-        return 1, False
-    if getattr(source, "sampler", None) is sampler and _cuts_in_order(source):
-        return source.batch_size, source.drop_last
-    return None, False
-
-
 def _cuts_in_order(source: Any) -> bool:
     """Whether a batch sampler is torch's or torchdata's own, not one that drops, sorts or regroups."""
     kind = type(source)
     return kind.__iter__ is BatchSampler.__iter__ or kind.__module__ == "torchdata.stateful_dataloader.sampler"
-
-
-def _obstacle(in_order: bool, loader: Pass) -> str | None:
-    if not in_order:
-        return "the loader was made with in_order=False and delivers batches as they happen to be ready"
-    if loader.batch_size is None:
-        return f"the loader takes its batches from a {loader.source} that regroups or re-shards train_data.sampler"
-    return None
 
 
 def find_delivery(sampler: Sampler[int]) -> Delivery | None:

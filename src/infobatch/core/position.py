@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .delivery import DriftError, Pass
+from .delivery import Delivery, DriftError
 from .plan import EpochPlan, Slice
 from .scores import lasting
 
@@ -50,8 +50,8 @@ class Position:
         self._back: torch.Tensor | None = None  # by sample, whether it came back by name
         self._in_step = True  # whether each batch came back by name before the next one was delivered
         self._in_order: list[tuple[int, int]] = []  # entries that came back by position and are not marked there
-        self.loader: Pass | None = None
-        self._older: list[tuple[Pass, int]] = []  # passes before this one that may go on, and how far they had come
+        self.loader: Delivery | None = None
+        self._older: list[tuple[Delivery, int]] = []  # passes before this one that may go on, and how far they had come
         self._after_pending = False  # whether the pass before ended with a batch that had not come back
         self._counted_before = 0  # indices handed out before a resume, which a stateful loader counts too
         self._deliverable = len(part)  # less what drop_last leaves out, once the loader is known
@@ -60,7 +60,7 @@ class Position:
 
     # -- handing out ---------------------------------------------------------------------------------------------
 
-    def open(self, loader: Pass | None) -> Iterator[Iterator[int]]:
+    def open(self, loader: Delivery | None) -> Iterator[Iterator[int]]:
         """The part's indices, in chunks, for a pass that starts now and has had no update yet."""
         assert not self.touched
         self.opened = True
@@ -104,7 +104,7 @@ class Position:
         self._older = before._passes()
         self._after_pending = not on_purpose and not before.by_index and before._delivered > before._returned
 
-    def _passes(self) -> list[tuple[Pass, int]]:
+    def _passes(self) -> list[tuple[Delivery, int]]:
         """The passes so far whose iterators could still go on, and how far they have come."""
         passes = list(self._older)
         if self.loader is not None:
@@ -260,7 +260,7 @@ class Position:
                 f"loss must hold one value per sample of the batch: got {count}, but the batch has {expected} samples"
             )
 
-    def _check_older(self, loader: Pass) -> None:
+    def _check_older(self, loader: Delivery) -> None:
         """Raise if the batch may be from an earlier pass whose iterator goes on."""
         if any(old.open and not old.same_iterator(loader) and old.delivered != at for old, at in self._older):
             raise DriftError(

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import Dataset, DistributedSampler
 
-from .delivery import Pass, find_delivery
+from .delivery import Delivery, Followed, find_delivery
 from .position import Position
 
 
@@ -22,7 +22,7 @@ class Planner(Protocol):
     def set_epoch(self, epoch: int) -> None:
         """Make that epoch's plan current."""
 
-    def begin_pass(self, loader: Pass | None) -> tuple[int, Position]:
+    def begin_pass(self, loader: Delivery | None) -> tuple[int, Position]:
         """The epoch and the position of the pass that starts now, in the current or the next epoch."""
 
 
@@ -37,10 +37,10 @@ class PlanSampler(DistributedSampler[int]):
 
     def __init__(self, dataset: Dataset[Any], seed: int) -> None:
         super().__init__(dataset, num_replicas=1, rank=0, seed=seed)
-        self._announced: Pass | None = None
+        self._followed: Delivery | None = None
 
     def __iter__(self) -> Iterator[int]:
-        loader, self._announced = self._announced, None
+        loader, self._followed = self._followed, None
         if loader is None:
             loader = find_delivery(self)
         return PlanIterator.over(*self.planner.begin_pass(loader), loader)
@@ -51,9 +51,10 @@ class PlanSampler(DistributedSampler[int]):
     def set_epoch(self, epoch: int) -> None:
         self.planner.set_epoch(epoch)
 
-    def announce(self, loader: Pass) -> None:
-        """The next pass is that of ``loader``, which counts what it delivers; torch's need not be looked for."""
-        self._announced = loader
+    def follow(self, loader: Any) -> Iterator[Any]:
+        """The batches of ``loader``, counted: for the pass that it starts, torch's loader is not looked for."""
+        self._followed = Followed(loader, self)
+        yield from self._followed.batches()
 
     def show(self, epoch: int, num_samples: int, rank: int, world: int) -> None:
         """Keep the public attributes of a ``DistributedSampler`` true."""
@@ -63,7 +64,7 @@ class PlanSampler(DistributedSampler[int]):
         self.total_size = num_samples * world
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_announced": None}
+        return {**vars(self), "_followed": None}
 
 
 class PlanIterator(itertools.chain[int]):
@@ -73,7 +74,7 @@ class PlanIterator(itertools.chain[int]):
     position: Position
 
     @classmethod
-    def over(cls, epoch: int, position: Position, loader: Pass | None) -> PlanIterator:
+    def over(cls, epoch: int, position: Position, loader: Delivery | None) -> PlanIterator:
         """A fresh iterator; chained in C, a chunk at a time, so that it costs no Python per sample."""
         indices = cls.from_iterable(position.open(loader))
         assert isinstance(indices, PlanIterator)

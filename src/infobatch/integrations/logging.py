@@ -1,7 +1,8 @@
-"""What is worth a curve: the share kept, the mean score and the saving so far."""
+"""What is worth a curve: the loss, the share kept, the mean score and the saving so far."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ def metrics(train_data: InfoBatch) -> dict[str, float]:
     """The current epoch's figures, by the names under which loggers show them.
 
     ``kept_share`` is the share of the data in the epoch's plan, ``saving`` the share of full training left out so far.
-    ``mean_score`` is missing until a sample has been scored.
+    ``loss`` is ``train_data.loss``, that of the last batch as full data would show it; it and ``mean_score`` are missing
+    until a sample has been scored.
     """
     plan, stats = train_data.plan, train_data.stats
     found = {"infobatch/kept_share": len(plan) / max(plan.total, 1), "infobatch/saving": stats.saving}
@@ -21,6 +23,8 @@ def metrics(train_data: InfoBatch) -> dict[str, float]:
     known = scores[~np.isnan(scores)]
     if len(known):
         found["infobatch/mean_score"] = float(known.mean(dtype=np.float64))
+    if not math.isnan(loss := float(train_data.loss)):
+        found["infobatch/loss"] = loss
     return found
 
 
