@@ -81,9 +81,10 @@ def test_the_state_is_real_in_a_signal_handler_while_the_loader_fetches(workers:
         states.append(td.state_dict())
         copies.append(pickle.loads(pickle.dumps(td)))
         copies.append(copy.deepcopy(td))
+        signal.setitimer(signal.ITIMER_REAL, 0.003)  # the next one, when this one is done
 
     before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.003, 0.004)
+    signal.setitimer(signal.ITIMER_REAL, 0.003)
     try:
         for (x,) in loader:
             td.update(x)
@@ -436,20 +437,32 @@ def test_batch_norm_survives() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_lengths_are_true_without_set_epoch(workers: int) -> None:
-    td, loader = make(64, 6, workers=workers, delta=0.8)
+@pytest.mark.parametrize("index_key", [None, "index"])
+def test_lengths_are_true_without_set_epoch(workers: int, index_key: Any) -> None:
+    td, loader = make(64, 6, workers=workers, delta=0.8, index_key=index_key)
     announced, counted, inside = [], [], []
     for _ in range(6):
         announced.append(len(loader))
         count = 0
-        for (x,) in loader:
-            td.update(x)
+        for x, *index in loader:
+            td.update(x, *index)
             count += 1
             inside.append(len(loader) == announced[-1])  # also in the last step, after its update
         counted.append(count)
     assert announced == counted
     assert len(set(counted)) > 1
     assert all(inside)
+
+
+def test_in_a_loop_that_fetches_ahead_the_length_stays_until_the_next_epoch() -> None:
+    """The wrapper still holds the last batch when the loader's iterator has ended."""
+    td, loader = make(64, 4, index_key="index")
+    for epoch in range(4):
+        td.set_epoch(epoch)
+        announced = len(loader)
+        for x, index in one_ahead(loader):
+            td.update(x, index)
+            assert len(loader) == announced
 
 
 def test_looking_at_the_length_changes_nothing() -> None:

@@ -120,11 +120,11 @@ class Run:
     def length(self) -> int:
         """How many indices the next pass hands out on this rank: the next epoch's, when this one is over.
 
-        One process whose batches come back by position can tell as soon as the loop has ended. Several ranks exchange
-        their scores first, when all of them start the epoch; and by index the last batches may still be held.
+        One process can tell as soon as the loop has ended, unless something in between may still hold batches. Several
+        ranks exchange their scores first, when all of them start the epoch.
         """
-        alone = self.position.part.world == 1 and not (self.position.by_index or self.position.compiled)
-        if alone and self.position.loop_is_over and self.position.complete:
+        position = self.position
+        if position.part.world == 1 and position.in_step and position.loop_is_over and position.complete:
             if self._upcoming is None:
                 self._booking.flush()
                 self._learn_batches(self.position.loader)

@@ -46,7 +46,7 @@ class Position:
         self._passed_over_before = passed_over
         self._passed_over = 0  # samples of this rank's batches that were looked at but not chosen
         self._returned = 0  # batches of this pass that came back
-        self._cursor = 0  # entries before the batch that is expected next
+        self.cursor = 0  # entries before the batch that is expected next, where batches come back by position
         self._back: torch.Tensor | None = None  # by sample, whether it came back by name
         self._in_step = True  # whether each batch came back by name before the next one was delivered
         self._in_order: list[tuple[int, int]] = []  # entries that came back by position and are not marked there
@@ -54,7 +54,7 @@ class Position:
         self._older: list[tuple[Delivery, int]] = []  # passes before this one that may go on, and how far they had come
         self._after_pending = False  # whether the pass before ended with a batch that had not come back
         self._counted_before = 0  # indices handed out before a resume, which a stateful loader counts too
-        self._deliverable = len(part)  # less what drop_last leaves out, once the loader is known
+        self.total = len(part)  # entries that are delivered in all: less those that drop_last leaves out
         self._chunk_end = 0
         self._chunk: Iterator[int] = iter(())
 
@@ -69,7 +69,7 @@ class Position:
         self._older = [(old, at) for old, at in self._passes() if loader is None or not old.same_iterator(loader)]
         self.loader = loader
         if loader is not None and loader.batch_size and loader.drop_last:
-            self._deliverable = len(self.part) - len(self.part) % loader.batch_size
+            self.total = len(self.part) - len(self.part) % loader.batch_size
         return self._chunks()
 
     def _chunks(self) -> Iterator[Iterator[int]]:
@@ -96,7 +96,7 @@ class Position:
             "epoch": epoch,
             "position": self.part.start + self.handed_out * self.part.world,
             "handed_out": self._counted_before + self.handed_out,
-            "ended": self.handed_out >= self._deliverable,
+            "ended": self.handed_out >= self.total,
         }
 
     def follow(self, before: Position, on_purpose: bool) -> None:
@@ -129,14 +129,16 @@ class Position:
     @property
     def samples_delivered(self) -> int:
         """The samples of these batches."""
-        return min(self._delivered * (self._batch_size or 1), self._deliverable)
+        return min(self._delivered * (self._batch_size or 1), self.total)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the loop is seen to call update() with each batch as it is delivered, so that none is held back."""
+        return not self.compiled and (not self.by_index or (self._in_step and self._returned > 1))
 
     @property
     def loop_is_over(self) -> bool:
-        """Whether the loop that took the batches of this pass has ended, as far as the loader can tell.
-
-        Where batches come back by index, a wrapper may still hold the last ones.
-        """
+        """Whether the loader's iterator is gone; one that is not in step may still hold batches."""
         return self.opened and (self.loader is None or not self.loader.open)
 
     def batch_in_hand(self) -> int:
@@ -146,7 +148,7 @@ class Position:
                 "loss is one number for a batch whose size cannot be told, because no torch DataLoader draws from "
                 "train_data.sampler. Say which samples it is the mean of: update(loss, index)"
             )
-        return self.samples_delivered - self._cursor
+        return self.samples_delivered - self.cursor
 
     # -- what has come back --------------------------------------------------------------------------------------
 
@@ -156,23 +158,13 @@ class Position:
         return self._returned > 0 or (self.compiled and self._back is not None and bool(self._back.any()))
 
     @property
-    def cursor(self) -> int:
-        """Entries before the batch that is expected next, where batches come back by position."""
-        return self._cursor
-
-    @property
     def done(self) -> int:
         """Entries accounted for, without a host sync unless update() is compiled and no loader can be asked."""
         if self._batch_size is not None:
-            return self.samples_delivered if self.compiled else min(self._cursor, self.samples_delivered)
+            return self.samples_delivered if self.compiled else min(self.cursor, self.samples_delivered)
         if self.compiled and self._back is not None:
             return min(int(self._back.sum()), len(self.part))
-        return min(self._cursor, len(self.part))
-
-    @property
-    def total(self) -> int:
-        """Entries that are delivered in all."""
-        return self._deliverable
+        return min(self.cursor, len(self.part))
 
     @property
     def batches(self) -> int:
@@ -185,8 +177,8 @@ class Position:
     def complete(self) -> bool:
         """Whether every entry that will be delivered is done."""
         if self.compiled or self.by_index:
-            return int(self.entries_back().sum()) >= self._deliverable
-        return self._cursor >= self._deliverable
+            return int(self.entries_back().sum()) >= self.total
+        return self.cursor >= self.total
 
     @property
     def passed_over(self) -> int:
@@ -211,7 +203,7 @@ class Position:
             blocks = np.zeros(-(-len(back) // size) * size, bool)
             blocks[: len(back)] = back
             batches = np.asarray(blocks.reshape(-1, size).any(axis=1))
-            if self._in_step and self._returned > 1:
+            if self.in_step:
                 batches[: self._delivered - (not self.loop_is_over)] = True
             back = np.repeat(batches, size)[: len(back)]
         return back
@@ -232,7 +224,7 @@ class Position:
                 "Give the loader our sampler: DataLoader(train_data, sampler=train_data.sampler, ...)"
             )
         if loader is None:
-            ahead = self.handed_out - self._cursor
+            ahead = self.handed_out - self.cursor
             if ahead != count:
                 raise DriftError(
                     f"update() got {count} losses, but {ahead} samples were handed out since the last update. {REMEDY}"
@@ -247,9 +239,9 @@ class Position:
             self._check_older(loader)
         if self._delivered != self._returned + 1:
             raise DriftError(f"{self._what_happened()} {REMEDY}")
-        expected = min(size, len(self.part) - self._cursor)
+        expected = min(size, len(self.part) - self.cursor)
         taken = loader.taken
-        lost = self.handed_out != self._cursor + expected if taken is None else taken != self._returned + 1
+        lost = self.handed_out != self.cursor + expected if taken is None else taken != self._returned + 1
         if lost:
             raise DriftError(
                 "the loader lost a batch to an error that was caught around it, so that positions are shifted. "
@@ -285,10 +277,10 @@ class Position:
 
     def advance(self, count: int) -> None:
         """The next ``count`` entries came back, by position."""
-        start = self._in_order.pop()[0] if self._in_order and self._in_order[-1][1] == self._cursor else self._cursor
-        self._in_order.append((start, self._cursor + count))
+        start = self._in_order.pop()[0] if self._in_order and self._in_order[-1][1] == self.cursor else self.cursor
+        self._in_order.append((start, self.cursor + count))
         self._returned += 1
-        self._cursor += count
+        self.cursor += count
 
     def mark(self, index: torch.Tensor) -> None:
         """The samples named by ``index`` came back: tensor work only, for compiled code."""
@@ -305,16 +297,17 @@ class Position:
         self.by_index = True
         fresh = len(index)
         if not self._repeats:
-            back = self.marks(index.device)
+            back, new = self.marks(index.device), np.zeros(0, np.int64)
             if index.device.type == "cpu":
                 new = index.numpy()[~back.numpy()[index.numpy()]]
                 fresh = len(new) if self._batch_size is not None else len(np.unique(new))
-                self._in_step = self._in_step and self._is_in_hand(new)
+            # On an accelerator it cannot be told, and so not be relied on.
+            self._in_step = self._in_step and index.device.type == "cpu" and self._is_in_hand(new)
             back.index_fill_(0, index, True)
         if fresh:
             self._returned += 1
             size = self._batch_size
-            self._cursor = min(self._cursor + fresh if size is None else self._returned * size, len(self.part))
+            self.cursor = min(self.cursor + fresh if size is None else self._returned * size, len(self.part))
         return fresh
 
     def _is_in_hand(self, samples: NDArray[np.int64]) -> bool:
@@ -336,7 +329,7 @@ class Position:
     def is_last(self, index: torch.Tensor) -> torch.Tensor:
         """Whether a batch named by ``index`` is the one that ends this rank's part."""
         if self._repeats:
-            return torch.tensor(self._cursor + len(index) >= len(self.part), device=index.device)
+            return torch.tensor(self.cursor + len(index) >= len(self.part), device=index.device)
         return (index == int(self.part[len(self.part) - 1 :][0])).any()
 
     def last_batch(self, rows: int) -> int:
@@ -352,12 +345,12 @@ class Position:
         Whoever calls ``set_epoch`` has left the epoch ``on_purpose``.
         """
         loader = self.loader
-        if loader is None or self.compiled or not self._returned or self._cursor >= self._deliverable:
+        if loader is None or self.compiled or not self._returned or self.cursor >= self.total:
             return
         if self.by_index:
             if loader.batch_size is None and self.handed_out >= len(self.part):
                 warnings.warn(
-                    f"{len(self.part)} samples were handed out for this epoch, but only {self._cursor} came back: the "
+                    f"{len(self.part)} samples were handed out for this epoch, but only {self.cursor} came back: the "
                     f"loader takes its batches from a {loader.source}, which drops or re-shards what "
                     "train_data.sampler has sharded already. Let it pass every index on (see the integration for your "
                     "framework); if the epoch was left early on purpose, all is well",
@@ -366,12 +359,12 @@ class Position:
                 )
             return
         if loader.restarted:
-            all_delivered = loader.drained and self.handed_out >= self._deliverable
+            all_delivered = loader.drained and self.handed_out >= self.total
         else:
-            all_delivered = loader.batch_size is not None and self.samples_delivered >= self._deliverable
+            all_delivered = loader.batch_size is not None and self.samples_delivered >= self.total
         if all_delivered and not on_purpose:
             self.loader = None  # said once; whoever goes on after that may
-            batches = -(-self._deliverable // (loader.batch_size or 1))
+            batches = -(-self.total // (loader.batch_size or 1))
             raise DriftError(
                 f"the epoch's {batches} batches were all delivered, but update() was called for {self._returned}: "
                 f"the last losses are missing. {REMEDY}. If they were left out on purpose, say so: call "
