@@ -472,6 +472,8 @@ class Run:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has all scores that were noted; a compiled function stays with its process."""
+        """A copy has all that is known: also the scores noted so far, and how the loader cuts batches."""
         self.flush()
+        if self.position.touched:
+            self._learn_batches(self.position.loader)
         return {**vars(self), "update_outside_graph": None}

@@ -123,12 +123,13 @@ class Booking:
             mean_over = self._rows_of_mean(index, weight.dtype)
         mean = (weighted_sum(loss, weight) / mean_over).to(loss.dtype)
         self._last = mean.detach(), weight, mean_over
+        distinct = True
         if compiling:
             self.position.mark(index)
         else:
             self.flush()  # the window goes on from its own place
-            self.position.name(index)
-        if not compiling and (self.plan.repeats or _has_doubles(index)):
+            distinct = self.position.name(index)
+        if not distinct:
             real = slice(None) if padding is None else ~padding
             self.table.write_repeats(index[real], score[real])
         else:
@@ -225,8 +226,3 @@ class Window:
 def weighted_sum(loss: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Σ weight · loss, in the weight's precision."""
     return torch.dot(loss.to(weight.dtype), weight)
-
-
-def _has_doubles(index: torch.Tensor) -> bool:
-    """Whether a sample is named twice, as far as it can be told without a host sync."""
-    return index.device.type == "cpu" and len(np.unique(index.numpy())) < len(index)

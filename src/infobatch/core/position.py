@@ -11,6 +11,7 @@ import operator
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -287,33 +288,50 @@ class Position:
         self.compiled = True
         self.marks(index.device).index_fill_(0, index, True)
 
-    def name(self, index: torch.Tensor) -> int:
-        """The samples named by ``index`` came back; returns how many of them had not before.
+    def name(self, index: torch.Tensor) -> bool:
+        """The samples named by ``index`` came back; tells whether each of them is named only once.
 
         An update that brings nothing new (two losses for one batch, or SAM's second step) is no further batch. On an
         accelerator, where looking would be a host sync, every update counts as one batch, but no batch counts before
-        the loader has delivered it.
+        the loader has delivered it; that samples are named twice is not seen there.
         """
         self.by_index = True
-        fresh = len(index)
+        fresh, distinct = len(index), not self._repeats
         if not self._repeats:
-            back, new = self.marks(index.device), np.zeros(0, np.int64)
+            back = self.marks(index.device)
             if index.device.type == "cpu":
-                new = index.numpy()[~back.numpy()[index.numpy()]]
-                fresh = len(new) if self._batch_size is not None else len(np.unique(new))
-            # On an accelerator it cannot be told, and so not be relied on.
-            self._in_step = self._in_step and index.device.type == "cpu" and self._is_in_hand(new)
+                samples = index.numpy()
+                self._in_step = self._in_step and self._is_in_hand(samples)
+                first = self._is_first(samples)
+                fresh = int(np.count_nonzero(first & ~back.numpy()[samples]))
+                distinct = bool(first.all())
+            else:
+                self._in_step = False  # not known
             back.index_fill_(0, index, True)
         if fresh:
             self._returned += 1
             size = self._batch_size
             self.cursor = min(self.cursor + fresh if size is None else self._returned * size, len(self.part))
-        return fresh
+        return distinct
 
     def _is_in_hand(self, samples: NDArray[np.int64]) -> bool:
         """Whether these samples are of the batch that was delivered last."""
-        size = self._batch_size or 0
-        return bool(np.isin(samples, self.part[(self._delivered - 1) * size : self._delivered * size]).all())
+        size, batch = self._batch_size, -1 - self._delivered
+        if size is None:
+            return False
+        self._scratch[self.part[(self._delivered - 1) * size : self._delivered * size]] = batch
+        return bool((self._scratch[samples] == batch).all())
+
+    def _is_first(self, samples: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Where a sample is named for the first time; by two passes, without sorting."""
+        places = np.arange(len(samples), dtype=np.int32)
+        self._scratch[samples[::-1]] = places[::-1]
+        return np.asarray(self._scratch[samples] == places)
+
+    @cached_property
+    def _scratch(self) -> NDArray[np.int32]:
+        """A number by sample, for use within a step."""
+        return np.zeros(self._size, np.int32)
 
     def marks(self, device: torch.device) -> torch.Tensor:
         """By sample, whether it came back: a tensor on this device."""
