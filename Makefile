@@ -10,7 +10,7 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix bench docs clean
+.PHONY: help demo test slow check fix bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,7 +19,10 @@ demo: $(VENV)/.ready ## train with full data and with InfoBatch, compare (ARGS="
 	$(BIN)/infobatch demo $(ARGS)
 
 test: $(VENV)/.ready ## run the tests and the examples in docstrings (ARGS="-k plan")
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
+
+slow: $(VENV)/.ready ## run the slow kinds: browsers, kills, many processes, whole trainings
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow $(ARGS)
 
 check: $(VENV)/.ready ## lint, format and types
 	$(BIN)/ruff check .

@@ -143,6 +143,7 @@ def save_for_ever(path: Path) -> None:
         step += 1
 
 
+@pytest.mark.slow
 def test_killed_while_saving_there_is_always_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     chance = random.Random(5)

@@ -14,6 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from infobatch import InfoBatch, paced
 from infobatch.lab import fashion
 
+pytestmark = pytest.mark.slow  # whole trainings
+
 EPOCHS, BATCH, PER_CLASS, SEEDS = 8, 64, 300, (0, 1, 2)
 
 

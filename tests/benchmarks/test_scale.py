@@ -8,6 +8,8 @@ from benchmarks.ranks import launch
 
 from benchmarks import scale
 
+pytestmark = pytest.mark.slow  # many processes
+
 SHARDS, SHARD_SIZE = 6, 5_000
 
 

@@ -6,9 +6,13 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pytest
+
 from distributed import training
 from distributed.launch import forked, torchrun
 from distributed.training import Case, differences, result, train
+
+pytestmark = pytest.mark.slow  # processes that are killed
 
 
 def test_a_killed_rank_costs_only_the_steps_since_the_last_checkpoint(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from distributed.launch import forked, torchrun
 from distributed.scenarios import notes
 
 
+@pytest.mark.slow
 def test_a_rank_made_differently_fails_on_every_rank_and_is_named(tmp_path: Path) -> None:
     torchrun(Path(scenarios.__file__), "disagree", tmp_path)
 

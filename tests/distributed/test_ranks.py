@@ -13,6 +13,7 @@ from distributed.launch import forked, torchrun
 from distributed.training import Case, delivered, traces, train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_under_torchrun_every_kept_sample_is_on_exactly_one_rank(world: int, tmp_path: Path) -> None:
     case = Case(size=41, workers=1 if world == 2 else 0)

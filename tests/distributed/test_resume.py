@@ -13,6 +13,8 @@ import pytest
 from distributed.launch import forked
 from distributed.training import Case, delivered, differences, result, traces, train
 
+pytestmark = pytest.mark.slow  # processes that are killed
+
 
 def with_kills(case: Case, world: int, folder: Path, chance: random.Random, kills: int) -> int:
     """Train with checkpoints, dying up to ``kills`` times at random steps; returns how many deaths there were."""

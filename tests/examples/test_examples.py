@@ -16,6 +16,8 @@ from distributed.launch import PATIENCE, ROOT, environment, python, torchrun
 from distributed.training import differences
 from infobatch import checkpoint
 
+pytestmark = pytest.mark.slow  # whole trainings, on several processes, killed and resumed
+
 EXAMPLES = ROOT / "examples"
 
 

@@ -296,6 +296,7 @@ def test_two_processes_refuse(two: list[dict[str, Any]], setting: str, remedy: s
         assert remedy in process["refused"][setting]
 
 
+@pytest.mark.slow
 def test_the_example_runs_on_two_processes() -> None:
     done = torchrun(ROOT / "examples" / "accelerate_loop.py", "--epochs", 3, "--samples", 1003)
     assert re.search(r"saved [1-9]\d?\.\d% of full training", done.stdout)

@@ -462,6 +462,7 @@ def steps_of(ranks: list[dict[str, Any]], run: str) -> list[dict[str, Any]]:
     return [{"steps": [(e, batch, 0) for e, batch in rank[run]["seen"]["batches"]]} for rank in ranks]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["whole", "fabric"])
 def test_two_ranks_share_each_plan(ranks: list[dict[str, Any]], run: str) -> None:
     losses = {**ranks[1][run]["seen"]["losses"], **ranks[0][run]["seen"]["losses"]}

@@ -17,6 +17,8 @@ import torch
 
 from distributed.launch import ROOT, python
 
+pytestmark = pytest.mark.slow  # Ray
+
 SIZE, EPOCHS = 90, 4
 
 

@@ -677,11 +677,13 @@ def test_repeated_augmentation_is_an_order() -> None:
 # -- many processes, and the example ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_ranks(tmp_path: Path) -> None:
     done = torchrun(Path(__file__).with_name("timm_ranks.py"), tmp_path)
     assert done.stdout.count("as it should be") == 2
 
 
+@pytest.mark.slow
 def test_the_example(tmp_path: Path) -> None:
     example = ROOT / "examples" / "timm_train.py"
     arguments = ["--epochs", 3, "--samples", 300, "--batch-size", 32, "--output", tmp_path]

@@ -327,6 +327,7 @@ def test_resuming_needs_our_state(tmp_path: Path) -> None:
 # -- many processes -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     """One process with the double batch trains the same; and each of two goes on bit for bit."""
     torchrun(Path(__file__).with_name("transformers_run.py"), tmp_path)
@@ -523,6 +524,7 @@ class Greedy(BertForSequenceClassification):
         return super().forward(input_ids, attention_mask, labels=labels, **kwargs)
 
 
+@pytest.mark.slow
 def test_a_batch_size_that_is_found(tmp_path: Path) -> None:
     model = Greedy(classifier().config)
     trainer = run(

@@ -47,6 +47,7 @@ def whole(tmp_path_factory):
     return comparison(tmp_path_factory.mktemp("whole")).run(task())
 
 
+@pytest.mark.slow
 def test_every_method_and_seed_is_recorded(whole):
     found = results(whole)
     assert set(found) == {(m, s) for m in METHODS for s in (0, 1)}
@@ -94,6 +95,7 @@ comparison(__import__("pathlib").Path({folder!r}), ["full", "infobatch"], [0]).r
 """
 
 
+@pytest.mark.slow
 def test_a_killed_comparison_goes_on_and_ends_as_if_nothing_had_happened(tmp_path, whole):
     code = KILLED.format(tests=os.path.dirname(os.path.dirname(__file__)), folder=str(tmp_path))
     process = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"})

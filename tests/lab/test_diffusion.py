@@ -325,6 +325,7 @@ def test_a_comparison_prunes_and_learns(plain, tmp_path):
     assert (tmp_path / "pictures.npz").exists()
 
 
+@pytest.mark.slow
 def test_the_example_learns_and_saves():
     done = python(ROOT / "examples" / "diffusion.py", "--epochs", 4, "--samples", 300)
     errors = [float(line.split()[-1]) for line in done.stdout.splitlines() if "noise-prediction error" in line]

@@ -212,6 +212,7 @@ def test_a_comparison_prunes_and_learns(tmp_path):
     assert recipe.changed(["metric=probe", "mask_ratio=0.5", "normalised=false"]).mask_ratio == 0.5
 
 
+@pytest.mark.slow
 def test_the_example_learns_and_saves():
     done = python(ROOT / "examples" / "masked.py", "--epochs", 4, "--samples", 300)
     errors = [float(line.split()[-1]) for line in done.stdout.splitlines() if "reconstruction error" in line]

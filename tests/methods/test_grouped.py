@@ -197,10 +197,9 @@ def test_options_tell_runs_apart(rule):
 
 
 # Where the official code's float32 mean exceeds equal scores (defect 4): it prunes half of them.
-@pytest.mark.parametrize("size", [5_592_409, 14_197_122])
 @pytest.mark.parametrize("name", ["infobatch", "infobatch-quantile"])
-def test_equal_scores_are_never_pruned_on_large_data(size, name):
-    weights = methods.create(name).select(np.full(size, 0.1, np.float32), MIDDLE, generator(0, 3))
+def test_equal_scores_are_never_pruned_on_large_data(name):
+    weights = methods.create(name).select(np.full(5_592_409, 0.1, np.float32), MIDDLE, generator(0, 3))
     assert weights.uniform
 
 

@@ -22,6 +22,8 @@ from infobatch.report.records import SCORE_EDGES, Measure
 from report.browser import CHROMIUM, DRIVER, MISSING, Browser, browser
 from report.runs import COMMAND, run, runs
 
+pytestmark = pytest.mark.slow  # a real browser
+
 EVIL = """<img src=x onerror="document.title='owned'"> & '"</script>${data}"""
 
 
