@@ -32,6 +32,25 @@ def test_import_loads_torch_and_numpy_and_nothing_else() -> None:
     assert not rooms & {"lab", "report", "cli", "integrations", "static"}
 
 
+def test_public_names_are_there_after_one_import() -> None:
+    code = """
+import infobatch
+names = [infobatch.DriftError, infobatch.PairWeights, infobatch.methods.fixed_size, infobatch.methods.systematic]
+assert infobatch.static.list() and infobatch.scoring.classification and infobatch.integrations.logging.log
+assert infobatch.integrations.lightning.InfoBatchCallback
+assert set(infobatch.__all__) <= set(dir(infobatch))
+for module in (infobatch, infobatch.integrations):
+    try:
+        module.nonsense
+    except AttributeError as error:
+        assert "nonsense" in str(error)
+    else:
+        raise SystemExit("no error")
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 # -- which way the rooms face ---------------------------------------------------------------------------------------
 
 # What each room may import: other rooms of ours, and packages beyond the standard library.

@@ -162,7 +162,7 @@ class Run:
         with self.timed():
             self._note_history()
             self._booking.close(on_purpose)
-            self._share_scores(NEW_EPOCH)
+            self._share_scores()
             self.table.warn_once_of_rejected()
             self._observe(self.plan, self._seen_in_epoch(), self.memory)
 
@@ -215,7 +215,7 @@ class Run:
             before = self.position
             self._open(self.plan, before.part.start, before.batches, before.passed_over)
 
-    def _share_scores(self, call: int) -> exchange.Everyone | None:
+    def _share_scores(self, call: int = NEW_EPOCH) -> exchange.Everyone | None:
         """Give every rank the scores of all."""
         if self.position.part.world == 1:
             return None
@@ -245,6 +245,10 @@ class Run:
 
     def update_in_graph(self, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
         """The same for named samples inside compiled code: tensor work only."""
+        if self.chooses:
+            loss, chosen_from, score = self._as_whole_batch(loss, index, score)
+            assert chosen_from is not None
+            index = chosen_from
         if self.table.values.device != loss.device:
             self.table.move_to(loss.device)
         return self._booking.update_named(loss, index, score)

@@ -33,7 +33,10 @@ class Ranks:
     def here(self) -> tuple[int, int]:
         """(rank, world) of this process; (0, 1) where no process group runs."""
         if dist.is_available() and dist.is_initialized():
-            return dist.get_rank(self.group), dist.get_world_size(self.group)
+            rank = dist.get_rank(self.group)
+            if rank < 0:
+                raise ValueError("group: this process is not in it; give each process the group that it belongs to")
+            return rank, dist.get_world_size(self.group)
         return 0, 1
 
     def meet(self, call: int, *values: int) -> torch.Tensor:

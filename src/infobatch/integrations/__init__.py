@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+FRAMEWORKS = ("accelerate", "lightning", "logging", "ray", "timm", "transformers")
+
+
+def __getattr__(name: str) -> Any:
+    """``infobatch.integrations.lightning`` and the like, imported when they are first asked for."""
+    if name in FRAMEWORKS:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @contextmanager
