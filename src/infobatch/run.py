@@ -59,6 +59,7 @@ class Run:
     announce: Callable[[int, int, int, int], None]
     plan: EpochPlan = field(init=False)
     position: Position = field(init=False)
+    chooses: bool = field(init=False)  # whether the method chooses within the batches of this epoch
     seconds: float = field(default=0.0, init=False)  # spent in the library itself
     memory: dict[str, NDArray[np.float32]] = field(init=False)
     update_outside_graph: Callable[..., torch.Tensor] | None = field(default=None, init=False)
@@ -207,6 +208,7 @@ class Run:
         last = getattr(self, "_booking", None)
         self._booking = Booking(plan, self.position, self.table, self.by_index, last)
         self._upcoming = self._late = self._choice = None
+        self.chooses = isinstance(self.method, BatchMethod) and plan.epoch in self.pruning
         self.announce(plan.epoch, len(part), rank, world)
 
     def _follow_world(self) -> None:
@@ -297,11 +299,6 @@ class Run:
         self._booking.flush()
 
     # -- choosing within a batch, and beside the plan --------------------------------------------------------------
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the method chooses within the batches of this epoch."""
-        return isinstance(self.method, BatchMethod) and self.plan.epoch in self.pruning
 
     def choose(self, loss: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
         """Positions in the batch with these losses; chance depends on the seed and the batch's place in training."""

@@ -7,8 +7,6 @@ Neither syncs with the host.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -36,8 +34,8 @@ class Booking:
         self.plan = plan
         self.position = position
         self.table = table
-        # Of the last batch: the mean that was returned, the weights, and what the mean is over.
-        self._last: tuple[torch.Tensor, torch.Tensor | None, Any] | None = None if before is None else before._last
+        # Losses and weights of the last batch; no weights: all are 1.
+        self._last: tuple[torch.Tensor, torch.Tensor | None] | None = None if before is None else before._last
         self._lookup: WeightLookup | None = None
         with lasting():
             self._strays = torch.zeros((), dtype=torch.int64, device="cpu")  # losses of samples outside the plan
@@ -54,8 +52,9 @@ class Booking:
         window = self._window
         if window is None or not window.fits(count, loss):
             window = self._open_window(count, loss)
-        mean, weights = window.weigh_and_note(loss, score)
-        self._last = mean.detach(), weights, 1
+        noted = score.detach()
+        mean, weights = window.weigh_and_note(loss, noted)
+        self._last = noted if score is loss else loss.detach(), weights
         self.position.advance(count)
         return mean
 
@@ -122,7 +121,7 @@ class Booking:
             weight = torch.where(padding, torch.zeros_like(weight), weight)
             mean_over = self._rows_of_mean(index, weight.dtype)
         mean = (weighted_sum(loss, weight) / mean_over).to(loss.dtype)
-        self._last = mean.detach(), weight, mean_over
+        self._last = loss.detach(), weight
         distinct = True
         if compiling:
             self.position.mark(index)
@@ -156,11 +155,11 @@ class Booking:
         """The last batch's mean loss as full data would show it: each sample counts by the share it stands for."""
         if self._last is None:
             return None
-        mean, weight, mean_over = self._last
+        loss, weight = self._last
         if weight is None:
-            return mean
-        total = weight.sum() / mean_over
-        return torch.where(total > 0, mean / total, mean).to(mean.dtype)
+            return loss.mean()
+        total = weight.sum()  # 0 where a rank has nothing but padding
+        return torch.where(total > 0, weighted_sum(loss, weight) / total, torch.nan).to(loss.dtype)
 
     def weights_of(self, index: torch.Tensor) -> torch.Tensor:
         """What these samples' losses are multiplied by, on the host: 0 where it is pruned, or only padding."""
@@ -211,8 +210,8 @@ class Window:
         )
 
     def weigh_and_note(self, loss: torch.Tensor, score: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The batch's mean, and its weights divided by what the mean is over; its scores are noted for later."""
-        self.slots[self.at].copy_(score.detach())
+        """The batch's mean, and its weights, divided by what the mean is over; its scores are noted for later."""
+        self.slots[self.at].copy_(score)
         weights = None if self.weights is None else self.weights[self.at]
         self.at += 1
         return (loss.mean() if weights is None else weighted_sum(loss, weights).to(loss.dtype)), weights

@@ -50,7 +50,7 @@ class Position:
         self.cursor = 0  # entries before the batch that is expected next, where batches come back by position
         self._back: torch.Tensor | None = None  # by sample, whether it came back by name
         self._in_step = True  # whether each batch came back by name before the next one was delivered
-        self._in_order: list[tuple[int, int]] = []  # entries that came back by position and are not marked there
+        self._unmarked: int | None = None  # from this entry to the cursor all came back by position
         self.loader: Delivery | None = None
         self._older: list[tuple[Delivery, int]] = []  # passes before this one that may go on, and how far they had come
         self._after_pending = False  # whether the pass before ended with a batch that had not come back
@@ -278,8 +278,8 @@ class Position:
 
     def advance(self, count: int) -> None:
         """The next ``count`` entries came back, by position."""
-        start = self._in_order.pop()[0] if self._in_order and self._in_order[-1][1] == self.cursor else self.cursor
-        self._in_order.append((start, self.cursor + count))
+        if self._unmarked is None:
+            self._unmarked = self.cursor
         self._returned += 1
         self.cursor += count
 
@@ -339,9 +339,10 @@ class Position:
             with lasting():
                 none = torch.zeros(self._size, dtype=torch.bool, device=device)
                 self._back = none if self._back is None else self._back.to(device)
-        for start, end in self._in_order:
-            self._back[torch.from_numpy(self.part[start:end].astype(np.int64)).to(device)] = True
-        self._in_order.clear()
+        if self._unmarked is not None:
+            by_position = self.part[self._unmarked : self.cursor].astype(np.int64)
+            self._back[torch.from_numpy(by_position).to(device)] = True
+            self._unmarked = None
         return self._back
 
     def is_last(self, index: torch.Tensor) -> torch.Tensor:
