@@ -19,9 +19,10 @@ from .core.booking import Booking
 from .core.checks import check_whole
 from .core.choice import Choice
 from .core.delivery import Delivery, DriftError
+from .core.late import LateBatches
 from .core.method import BatchMethod, Epoch, Memory, Method, blank_memory
 from .core.plan import EpochPlan, Slice, generator, shuffled
-from .core.position import REMEDY, LateBatches, Position
+from .core.position import REMEDY, Position
 from .core.scores import ScoreTable
 from .core.shuffle import Order
 from .core.stats import EpochStats, Stats
