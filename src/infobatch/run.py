@@ -165,6 +165,7 @@ class Run:
             self._note_history()
             self._booking.close(on_purpose)
             self._share_scores()
+            self._note_noise(self.plan)
             self.table.warn_once_of_rejected()
             self._observe(self.plan, self._seen_in_epoch(), self.memory)
 
@@ -389,6 +390,11 @@ class Run:
         if seen:
             self._history[plan.epoch] = EpochStats(plan.epoch, plan.total, len(plan) - passed_over, seen - passed_over)
 
+    def _note_noise(self, plan: EpochPlan) -> None:
+        """Enter the noise factor of an epoch that is over, by the scores that its samples have now."""
+        if done := self._history.get(plan.epoch):
+            self._history[plan.epoch] = replace(done, noise=plan.by_sample.noise(self.table.numpy()))
+
     def _seen_in_epoch(self) -> int:
         """Samples of the current plan trained on so far, by all ranks."""
         return self.position.part.done(self.position.done)
@@ -457,6 +463,7 @@ class Run:
         self.memory = snapshot.memory
         self._batch_size = snapshot.batch_size
         if snapshot.complete and not stay:
+            self._note_noise(snapshot.plan)
             self._observe(snapshot.plan, snapshot.done, self.memory)
             self._open(self._draw(snapshot.plan.epoch + 1, snapshot.plan, self.memory))
         else:

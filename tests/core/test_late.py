@@ -1,4 +1,4 @@
-"""Whose a batch is, when the epoch before has not given all of its batches back. With real loops: tests/test_books.py."""
+"""Whose a batch is, when the epoch before has not given all its batches back. Real loops: tests/test_books.py."""
 
 import numpy as np
 import pytest

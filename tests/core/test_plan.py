@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import reference
+from chance import is_unbiased
 from infobatch import InfoBatch
-from infobatch.core.plan import EpochPlan, Slice, generator, pruning_epochs, shuffled
+from infobatch.core.draw import fixed_size
+from infobatch.core.method import Epoch
+from infobatch.core.plan import EpochPlan, Slice, cut_to_batches, generator, pruning_epochs, shuffled, surplus
 from infobatch.core.shuffle import Order
 from infobatch.core.weights import Weights
 
@@ -289,3 +292,81 @@ def test_padding_is_the_plan_s_first_sample_also_after_a_resume(size: int, world
         part = Slice(order, rank, world, start)
         if part.padded:
             assert part[:][-1] == order[:1][0]
+
+
+# -- plans in batches that full data has ------------------------------------------------------------------------------
+
+
+@given(kept=st.integers(1, 400), left_out=st.integers(0, 400), batch=st.integers(1, 70))
+def test_a_plan_ends_in_a_batch_that_full_data_has_or_is_not_pruned(kept, left_out, batch):
+    total = kept + left_out
+    cut = surplus(kept, total, batch)
+    if cut is None:
+        assert batch < total  # where all data fits into one batch, that batch only gets smaller
+        return
+    assert 0 <= cut <= kept / 4
+    assert (kept - cut) % batch in (0, total % batch) or total <= batch
+    near = Epoch(1, range(1, 9), 10, 0, batch=batch).fit(kept, total)
+    assert 0 < near <= total
+    assert abs(near - kept) <= max(batch / 2, 0) or near == total or total <= batch
+    if total > batch:
+        assert surplus(near, total, batch) == 0
+
+
+CELLS = [
+    (np.array([1, 1, 1, 1, 1, 0, 0]), np.array([0, 2])),
+    (np.array([1, 1, 1, 1, 2, 2, 2]), np.array([0, 2, 1])),
+    (np.array([1, 1, 1, 1, 1, 1, 1]), np.array([0, 3])),
+]
+
+
+@pytest.mark.parametrize("batch", [2, 3, 4])
+@pytest.mark.parametrize(("group", "prune"), CELLS)
+def test_a_plan_that_is_cut_stays_unbiased(group, prune, batch):
+    assert is_unbiased(lambda rng: cut_to_batches(fixed_size(group, prune, rng), batch, rng))
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+@pytest.mark.parametrize("dense", [False, True])
+def test_leaving_more_out_stays_unbiased_whether_from_one_level_or_from_all(cut, dense):
+    group, prune = np.array([1, 1, 1, 2, 2, 2, 0]), np.array([0, 1, 1])
+
+    def draw(rng):
+        weights = fixed_size(group, prune, rng)
+        return (Weights.dense(weights.of(np.arange(7))) if dense else weights).without(cut, rng)
+
+    assert is_unbiased(draw)
+
+
+def test_from_one_level_the_sum_of_weights_stays():
+    group = np.repeat([1, 0], [60, 40])
+    weights = fixed_size(group, np.array([0, 30]), np.random.default_rng(0))
+    less = weights.without(5, np.random.default_rng(1))
+    assert less.count == weights.count - 5
+    assert less.of(np.arange(100)).sum() == pytest.approx(100)
+    assert (less.of(np.arange(60, 100)) == 1).all()  # the samples that are always kept still are
+
+
+def test_weights_that_are_not_rescaled_stay_one_when_cut():
+    weights = Weights.only(np.arange(40) < 33)
+    less = weights.without(1, np.random.default_rng(0))
+    assert set(less.of(less.kept())) == {1.0}
+    assert less.count == 32
+
+
+def test_large_data_is_cut_without_a_list_of_all_samples():
+    codes = (np.arange(300_000) % 3).astype(np.uint8)
+    weights = Weights.coded(codes, np.array([0.0, 1.0, 2.0]))
+    less = weights.without(100, np.random.default_rng(0))
+    assert less.count == weights.count - 100
+    assert np.count_nonzero(less.codes == 1) == 100_000
+    assert less.of(np.arange(300_000)).sum() == pytest.approx(300_000)
+
+
+def test_an_own_order_is_cut_by_entries():
+    order = list(np.random.default_rng(0).integers(0, 20, 64))
+    weights = Weights.dense(np.where(np.arange(20) < 10, 2.0, 1.0) * (np.arange(20) % 4 > 0))
+    whole = shuffled(1, weights, generator(0, 1), order)
+    cut = shuffled(1, weights, generator(0, 1), order, batch=4)
+    assert len(cut) == len(whole) - len(whole) % 4 < len(whole)
+    assert cut.weights.mean() * len(cut) == pytest.approx(whole.weights.sum(), rel=0.1)

@@ -2,7 +2,7 @@
 
 from infobatch.core.stats import EpochStats, Stats
 
-EPOCHS = (EpochStats(0, 1000, 1000, 1000), EpochStats(1, 1000, 700, 700), EpochStats(2, 1000, 640, 320))
+EPOCHS = (EpochStats(0, 1000, 1000, 1000, 1.0), EpochStats(1, 1000, 700, 700, 1.21), EpochStats(2, 1000, 640, 320))
 
 
 def stats(epochs=EPOCHS, rejected=0):
@@ -24,12 +24,13 @@ def test_before_training():
 
 def test_text():
     assert str(stats()).splitlines() == [
-        "epoch         seen        saved    kept",
-        "    0        1,000            0  100.0%",
-        "    1          700          300   70.0%",
-        "    2          320          360   64.0%",
+        "epoch         seen        saved    kept  noise",
+        "    0        1,000            0  100.0%   1.00",
+        "    1          700          300   70.0%   1.21",
+        "    2          320          360   64.0%       ",
         "  all        2,020          660",
         "saved 16.5% of full training (4 epochs of 1,000 samples); expected in all: 25.0%",
+        "noise: as if batches had been 1.10 times smaller, on average over the epochs",
         "time spent in infobatch itself: 0.013 s",
     ]
 

@@ -51,7 +51,7 @@ def write(snapshot: Snapshot, identity: dict[str, Any], many_weights: bool) -> d
         "batch size": snapshot.batch_size,
         "scores": snapshot.scores.cpu().clone(),
         "rejected": snapshot.rejected,
-        "history": [[e.epoch, e.total, e.kept, e.seen] for e in snapshot.history.values()],
+        "history": [[e.epoch, e.total, e.kept, e.seen, e.noise] for e in snapshot.history.values()],
         "memory": {name: torch.from_numpy(values.copy()) for name, values in snapshot.memory.items()},
     }
     return {**state, "checksum": checksum(state)}

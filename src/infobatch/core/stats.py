@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EpochStats:
-    """One epoch: ``total`` samples without pruning, ``kept`` in the plan, ``seen`` by ``update`` so far."""
+    """One epoch: ``total`` samples without pruning, ``kept`` in the plan, ``seen`` by ``update`` so far.
+
+    ``noise`` is the noise factor V: training was as if the batch were V times smaller. None until the epoch is over.
+    """
 
     epoch: int
     total: int
     kept: int
     seen: int
+    noise: float | None = None
 
     @property
     def saved(self) -> int:
@@ -51,14 +55,25 @@ class Stats:
         """``saved`` as a share of ``full``."""
         return self.saved / self.full
 
+    @property
+    def noise(self) -> float:
+        """The mean noise factor of the epochs that are over: as if batches had been so many times smaller."""
+        known = [e.noise for e in self.epochs if e.noise is not None]
+        return sum(known) / len(known) if known else 1.0
+
     def __str__(self) -> str:
-        lines = [f"{'epoch':>5} {'seen':>12} {'saved':>12} {'kept':>7}"]
-        lines += [f"{e.epoch:>5} {e.seen:>12,} {e.saved:>12,} {e.kept / max(e.total, 1):>7.1%}" for e in self.epochs]
+        lines = [f"{'epoch':>5} {'seen':>12} {'saved':>12} {'kept':>7} {'noise':>6}"]
+        lines += [
+            f"{e.epoch:>5} {e.seen:>12,} {e.saved:>12,} {e.kept / max(e.total, 1):>7.1%} "
+            f"{'' if e.noise is None else f'{e.noise:.2f}':>6}"
+            for e in self.epochs
+        ]
         lines.append(f"{'all':>5} {self.seen:>12,} {self.saved:>12,}")
         lines.append(
             f"saved {self.saving:.1%} of full training ({self.num_epochs} epochs of {self.size:,} samples); "
             f"expected in all: {self.expected_saving:.1%}"
         )
+        lines.append(f"noise: as if batches had been {self.noise:.2f} times smaller, on average over the epochs")
         lines.append(f"time spent in infobatch itself: {self.seconds:.3f} s")
         if self.rejected:
             lines.append(f"losses that were NaN or infinite, and not booked: {self.rejected:,}")

@@ -148,6 +148,21 @@ class Weights:
         codes[_some_of(from_level, cut, rng)] = LEFT_OUT
         return Weights.coded(codes, levels)
 
+    def noise(self, size: NDArray[np.floating]) -> float:
+        """The noise factor V = Σ(m/π) / Σ m of an epoch, by the squared gradient norms m of its samples, π = 1/weight.
+
+        Both sums are estimated from the samples that were kept, each of which stands for ``weight`` of them.
+        """
+        if self.uniform:
+            return 1.0
+        size = np.nan_to_num(size, nan=0.0, posinf=0.0, neginf=0.0).clip(min=0)
+        weight, of_weight = self.values, size
+        if self.codes is not None and self.levels is not None:
+            weight, of_weight = self.levels, np.bincount(self.codes, size, len(self.levels)).astype(np.float64)
+        assert weight is not None
+        total = float(weight @ of_weight)
+        return float(np.square(weight) @ of_weight) / total if total > 0 else 1.0
+
     def lookup(self, device: torch.device, dtype: torch.dtype) -> WeightLookup:
         """The same weights as tensors, for the training step."""
         if self.values is not None:

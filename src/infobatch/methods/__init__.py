@@ -2,8 +2,8 @@
 
 >>> from infobatch import methods
 >>> methods.list()  # doctest: +NORMALIZE_WHITESPACE
-['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'infobatch', 'infobatch-quantile', 'kakurenbo', 'random', 'rs2',
- 'selective-backprop', 'seta', 'ucb']
+['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile', 'kakurenbo',
+ 'random', 'rs2', 'selective-backprop', 'seta', 'ucb']
 >>> methods.create("infobatch", ratio=0.3).ratio
 0.3
 """
@@ -18,6 +18,7 @@ from ..core.checks import nearest
 from ..core.draw import fixed_size, systematic
 from ..core.method import BatchMethod, Epoch, Memory, Method, MethodInfo
 from ..core.weights import Weights
+from .adaptive import NoiseBudget
 from .bls import BatchLossScore
 from .dyn_unc import DynamicUncertainty
 from .epsilon_greedy import EpsilonGreedy
@@ -105,6 +106,7 @@ for _method in (
     Full,
     MeanRule,
     QuantileRule,
+    NoiseBudget,
     RandomSubset,
     EpsilonGreedy,
     UpperConfidenceBound,

@@ -42,7 +42,7 @@ class GroupedMethod(Method):
         check_flag("rescale", rescale, "whether samples that stand in for pruned ones weigh more")
         self.saving = None if saving is None else float(saving)
         self.rescale = self.info.unbiased if rescale is None else bool(rescale)
-        self.strata = None if strata is None else _numbered(strata)
+        self.strata = None if strata is None else numbered_labels(strata)
 
     @abstractmethod
     def group(self, scores: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -79,14 +79,13 @@ class GroupedMethod(Method):
             left_to_save = self.saving * epoch.num_epochs * len(scores) - epoch.pruned_before
             target = left_to_save / len(range(epoch.index, epoch.pruning.stop))
             shares = _shares_for(target, shares, size[1:].reshape(-1, width).sum(axis=0))
-        prune = _counts(np.concatenate(([0.0], np.tile(shares, cells // width))), size, target)
+        prune = counts(np.concatenate(([0.0], np.tile(shares, cells // width))), size, target)
         kept = len(scores) - int(prune.sum())
-        prune = _scaled(prune, size, len(scores) - epoch.fit(kept, len(scores)))
+        prune = scaled_to(prune, size, len(scores) - epoch.fit(kept, len(scores)))
         return fixed_size(cell, prune, rng, self.rescale)
 
     def options(self) -> dict[str, object]:
-        labels = None if self.strata is None else zlib.crc32(self.strata.tobytes())
-        return {"saving": self.saving, "rescale": self.rescale, "strata": labels}
+        return {"saving": self.saving, "rescale": self.rescale, "strata": label_digest(self.strata)}
 
     def _cells(self, scores: NDArray[np.float32]) -> tuple[NDArray[np.integer], int]:
         """(the cell of each sample, how many cells there are): ALWAYS, then each label's groups."""
@@ -119,7 +118,7 @@ class GroupedMethod(Method):
                 yield members
 
 
-def _numbered(labels: ArrayLike) -> NDArray[np.int32]:
+def numbered_labels(labels: ArrayLike) -> NDArray[np.int32]:
     """Labels of any kind as numbers 0, 1, 2, …"""
     labels = np.asarray(labels)
     if labels.ndim != 1:
@@ -135,7 +134,12 @@ def _numbered(labels: ArrayLike) -> NDArray[np.int32]:
         raise TypeError(f"strata must hold labels of one kind, all numbers or all strings: {error}") from error
 
 
-def _counts(share: NDArray[np.float64], size: NDArray[np.int64], target: float | None) -> NDArray[np.int64]:
+def label_digest(labels: NDArray[np.int32] | None) -> int | None:
+    """A number by which labels can be told apart in a checkpoint."""
+    return None if labels is None else zlib.crc32(labels.tobytes())
+
+
+def counts(share: NDArray[np.float64], size: NDArray[np.int64], target: float | None) -> NDArray[np.int64]:
     """How many of each cell to prune: ⌊share · size⌋, and never all of them.
 
     With a target the cells that lost most by rounding down give one more each, as far as the target is missed.
@@ -151,7 +155,7 @@ def _counts(share: NDArray[np.float64], size: NDArray[np.int64], target: float |
     return prune
 
 
-def _scaled(prune: NDArray[np.int64], size: NDArray[np.int64], total: int) -> NDArray[np.int64]:
+def scaled_to(prune: NDArray[np.int64], size: NDArray[np.int64], total: int) -> NDArray[np.int64]:
     """``prune``, in proportion, so that its sum is ``total``, as far as no cell loses all its samples."""
     if total == prune.sum():
         return prune

@@ -1,0 +1,212 @@
+"""Pruning within a noise budget: as much as the gradient noise allows, and nothing where scores say nothing.
+
+With as many steps as full data, keeping sample i with probability π_i and weighing it 1/π_i multiplies the second
+moment of a step's gradient by the noise factor V = Σ(m_i/π_i) / Σ m_i, where m_i is the squared norm of the sample's
+gradient: training is as if the batch were V times smaller. The fewest samples at V ≤ 1 + noise are kept by
+π_i = min(1, c·√m_i).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from ..core.checks import checked_part, is_real
+from ..core.draw import ALWAYS, fixed_size, group_sizes
+from ..core.method import Epoch, Memory, Method, MethodInfo
+from ..core.weights import MAX_LEVELS, Weights
+from .grouped import counts, label_digest, numbered_labels, scaled_to
+from .ranked import average
+
+BINS = 32
+PREDICTORS = {"last loss": 1.0, "average": 0.4}  # how much of a new loss enters
+_HALVINGS = 60
+_PAIRS = 1 << 17  # about so many are looked at
+
+# What a loss says of the gradient's size, squared.
+SIZES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "smooth": lambda loss: np.maximum(loss, 0),  # ‖∇l‖² ≤ 2L·l for any loss that is smooth and not negative
+    "cross-entropy": lambda loss: np.square(-np.expm1(-np.maximum(loss, 0))),  # (1 - e^-l)², the last layer's
+    "norm": np.square,  # the score is a gradient's norm already
+}
+
+
+class NoiseBudget(Method):
+    """Prunes as much as keeps the noise factor V at ``1 + noise``.
+
+    What a sample's gradient is expected to be is learned from the last epoch: every sample that was trained in it is a
+    pair (prediction before, loss now). Predictions are cut into bins of equally many pairs; the mean size of a bin's
+    losses is what a sample with such a prediction is expected to bring. Of the predictors, the last loss and an average
+    of past losses, each epoch takes the one that saves more at the same noise. π is per bin, draws are of fixed size
+    per bin and weights exact.
+
+    ``size`` says how a gradient's size follows from the score: "smooth" for any loss, "cross-entropy", or "norm" where
+    the score is a gradient's norm. ``floor`` is the least probability. With ``saving``, that share of training is saved
+    at the least noise instead. The first two epochs are full: there are no pairs before.
+    """
+
+    info: ClassVar = MethodInfo(
+        name="infobatch-adaptive",
+        summary="as much as keeps the gradient noise within a budget: as if the batch were 1 + noise times smaller",
+        reference="this library; after Qin et al., InfoBatch, ICLR 2024, appendix B.3",
+        unbiased=True,
+    )
+
+    def __init__(
+        self,
+        noise: float = 0.1,
+        *,
+        saving: float | None = None,
+        size: str = "smooth",
+        floor: float = 0.1,
+        strata: ArrayLike | None = None,
+    ) -> None:
+        if not is_real(noise) or not 0 <= noise < np.inf:
+            raise ValueError(
+                f"noise must be a number from 0 on, got {noise!r}: 0.1 is as if batches were 1.1 times smaller"
+            )
+        if saving is not None and (not is_real(saving) or not 0 < saving < 1):
+            raise ValueError(f"saving must lie in (0, 1), the share of full training to leave out, got {saving!r}")
+        if size not in SIZES:
+            raise ValueError(f"size must be one of {', '.join(map(repr, SIZES))}, got {size!r}")
+        self.noise = float(noise)
+        self.saving = None if saving is None else float(saving)
+        self.size = size
+        self.floor = checked_part("floor", floor, "the least probability to keep a sample")
+        self.strata = None if strata is None else numbered_labels(strata)
+
+    def check(self, size: int, pruning: range, num_epochs: int) -> None:
+        if self.strata is not None and len(self.strata) != size:
+            raise ValueError(f"strata must hold one label per sample: got {len(self.strata)} for a dataset of {size}")
+        most = (1 - self.floor) * max(len(pruning) - 1, 0) / num_epochs
+        if self.saving is not None and self.saving > most:
+            raise ValueError(
+                f"saving={self.saving} cannot be reached: {max(len(pruning) - 1, 0)} of {num_epochs} epochs are "
+                f"pruned, each by at most {1 - self.floor:.0%}, which saves {most:.3f}. Ask for less, raise delta, or "
+                "train more epochs"
+            )
+
+    def memory(self) -> dict[str, int]:
+        """What each predictor said before the last epoch, and what it says now."""
+        return {"before": len(PREDICTORS), "now": len(PREDICTORS)}
+
+    def observe(self, scores: NDArray[np.float32], trained: NDArray[np.integer], memory: Memory) -> None:
+        before, now = memory["before"], memory["now"]
+        before[:] = now
+        for row, alpha in enumerate(PREDICTORS.values()):
+            now[row, trained] = average(now[row, trained], scores[trained], alpha)
+
+    def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
+        some = np.arange(0, len(scores), max(1, len(scores) // _PAIRS))  # enough to calibrate by
+        weight = np.ones(len(some)) if epoch.before is None else epoch.before.of(some)
+        before, now = epoch.memory["before"][:, some], epoch.memory["now"][:, some]
+        pairs = (weight > 0) & ~np.isnan(before[0]) & ~np.isnan(scores[some])
+        if np.count_nonzero(pairs) < BINS:
+            return Weights.ones(len(scores))
+        size = SIZES[self.size](scores[some][pairs].astype(np.float64))
+        found = []
+        for row in range(len(PREDICTORS)):
+            rule = Calibration.of(before[row][pairs], size, weight[pairs])
+            count = np.bincount(rule.bin_of(now[row]), minlength=1 + len(rule.size))[1:] * (len(scores) / len(some))
+            found.append((float(count @ self._keep(rule, count, epoch, len(scores))), row, rule))
+        _, row, rule = min(found, key=lambda each: each[0])
+        return self._drawn(rule, rule.bin_of(epoch.memory["now"][row]), epoch, rng)
+
+    def _keep(
+        self, rule: Calibration, count: NDArray[np.floating | np.integer], epoch: Epoch, size: int
+    ) -> NDArray[np.float64]:
+        """The probability of each bin: at the noise budget, or at the wanted saving."""
+        if self.saving is None:
+            return rule.search(lambda keep: rule.noise(count, keep) <= 1 + self.noise, self.floor)
+        left_to_save = self.saving * epoch.num_epochs * size - epoch.pruned_before
+        target = left_to_save / len(range(epoch.index, epoch.pruning.stop))
+        return rule.search(lambda keep: float(count @ (1 - keep)) <= target, self.floor)
+
+    def _drawn(
+        self, rule: Calibration, bin_of_sample: NDArray[np.uint8], epoch: Epoch, rng: np.random.Generator
+    ) -> Weights:
+        """A draw of fixed size from each bin, or from each label's part of it."""
+        total, width, labels = len(bin_of_sample), len(rule.size), 1
+        keep = self._keep(rule, np.bincount(bin_of_sample, minlength=1 + width)[1:], epoch, total)
+        cell: NDArray[np.integer] = bin_of_sample
+        if self.strata is not None:
+            labels = int(self.strata.max()) + 1
+            cell = np.where(bin_of_sample == ALWAYS, ALWAYS, bin_of_sample + width * self.strata)
+        count = group_sizes(cell, 1 + width * labels)
+        share = np.concatenate(([0.0], np.tile(1 - keep, labels)))
+        prune = counts(share, count, float(share @ count))
+        prune = scaled_to(prune, count, total - epoch.fit(total - int(prune.sum()), total))
+        return fixed_size(cell, prune, rng)
+
+    @property
+    def many_weights(self) -> bool:
+        labels = 1 if self.strata is None else int(self.strata.max()) + 1
+        return 2 + labels * BINS > MAX_LEVELS
+
+    def expected_saving(self, pruning: range, num_epochs: int) -> float:
+        if self.saving is not None:
+            return self.saving
+        return self.noise / (1 + self.noise) * max(len(pruning) - 1, 0) / num_epochs  # if scores say nothing
+
+    def options(self) -> dict[str, object]:
+        return {
+            "noise": self.noise,
+            "saving": self.saving,
+            "size": self.size,
+            "floor": self.floor,
+            "strata": label_digest(self.strata),
+        }
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What samples bring, by what was predicted of them: bins of the prediction, and the mean squared norm in each."""
+
+    edges: NDArray[np.float32]
+    size: NDArray[np.float64]  # m, one per bin
+
+    @classmethod
+    def of(cls, before: NDArray[np.float32], size: NDArray[np.float64], weight: NDArray[np.float64]) -> Calibration:
+        """From pairs (prediction ``before``, ``size`` found), each with its weight: bins of equally many pairs."""
+        places = np.arange(1, BINS) * len(before) // BINS
+        edges = np.unique(np.partition(before, places)[places])
+        bins = np.searchsorted(edges, before, side="right")
+        total = np.bincount(bins, weight, len(edges) + 1)
+        return cls(edges, np.bincount(bins, weight * size, len(edges) + 1) / np.maximum(total, np.finfo(float).tiny))
+
+    def bin_of(self, prediction: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """The bin of each sample, from 1 on; 0 where nothing is known of it."""
+        values = torch.from_numpy(np.ascontiguousarray(prediction))
+        bins: NDArray[np.uint8] = (
+            torch.bucketize(values, torch.from_numpy(self.edges), right=True).numpy().astype(np.uint8)
+        )
+        bins += np.uint8(1)
+        bins[np.isnan(prediction)] = ALWAYS
+        return bins
+
+    def noise(self, count: NDArray[np.floating | np.integer], keep: NDArray[np.float64]) -> float:
+        """The noise factor V = Σ(m/π) / Σ m of bins with so many samples each."""
+        total = float(count @ self.size)
+        return float(count @ (self.size / keep)) / total if total > 0 else 1.0
+
+    def search(self, enough: Callable[[NDArray[np.float64]], bool], floor: float) -> NDArray[np.float64]:
+        """The probabilities π = min(1, c·√m), not below ``floor``, for the smallest c that is enough, by halving."""
+        root = np.sqrt(self.size)
+        if not root.any():
+            root = np.ones_like(root)
+
+        def keep(c: float) -> NDArray[np.float64]:
+            return np.clip(c * root, floor, 1.0)
+
+        low, high = 0.0, 1 / float(root[root > 0].min())
+        if enough(keep(low)):
+            return keep(low)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if enough(keep(middle)) else (middle, high)
+        return keep(high)
