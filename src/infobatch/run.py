@@ -372,6 +372,8 @@ class Run:
         """Samples seen and saved so far, and what is expected in all."""
         self.flush()
         self._note_history()
+        if self.position.part.world == 1 and self.position.complete:
+            self._note_noise(self.plan)
         epochs = tuple(self._history[e] for e in sorted(self._history))
         return Stats(
             epochs=epochs,

@@ -29,7 +29,7 @@ def train(*loggers: Any) -> Curves:
     train_data = InfoBatch(TensorDataset(images, torch.from_numpy(split.labels).long()), EPOCHS, delta=1.0)
     loader = DataLoader(train_data, 20, sampler=train_data.sampler)
     weight = torch.zeros(10, 784, requires_grad=True)
-    curves: Curves = {f"infobatch/{name}": {} for name in ("kept_share", "saving", "mean_score", "loss")}
+    curves: Curves = {f"infobatch/{name}": {} for name in ("kept_share", "saving", "mean_score", "loss", "noise")}
     kept, last = 0, {}
     for epoch in range(EPOCHS):
         for x, y in loader:
@@ -45,6 +45,8 @@ def train(*loggers: Any) -> Curves:
         curves["infobatch/mean_score"][epoch] = float(np.mean(list(last.values())))
         weights = torch.from_numpy(np.array(train_data.plan.by_sample.of(batch)))
         curves["infobatch/loss"][epoch] = float((loss.detach() * weights).sum() / weights.sum())
+        losses = np.array([last.get(i, np.nan) for i in range(100)])
+        curves["infobatch/noise"][epoch] = train_data.plan.by_sample.noise(losses)
         for logger in loggers:
             log(train_data, logger, epoch)
     assert kept < 100 * EPOCHS  # else the figures say nothing

@@ -14,11 +14,14 @@ def metrics(train_data: InfoBatch) -> dict[str, float]:
     """The current epoch's figures, by the names under which loggers show them.
 
     ``kept_share`` is the share of the data in the epoch's plan, ``saving`` the share of full training left out so far.
+    ``noise`` is the noise factor of the last epoch, when it is over and there is one process.
     ``loss`` is ``train_data.loss``, that of the last batch as full data would show it. It and ``mean_score`` are
     missing until a sample has been scored.
     """
     plan, stats = train_data.plan, train_data.stats
     found = {"infobatch/kept_share": len(plan) / max(plan.total, 1), "infobatch/saving": stats.saving}
+    if stats.epochs and (noise := stats.epochs[-1].noise) is not None:
+        found["infobatch/noise"] = noise
     scores = train_data.scores
     known = scores[~np.isnan(scores)]
     if len(known):

@@ -72,7 +72,7 @@ def conv_mlp(classes: int, channels: int, size: int, width: int = 16, hidden: in
 
 
 class _TwinOfOne(nn.Module):
-    """A pruned epoch may end in a batch of one sample, of which batch norm on vectors makes nothing: it is doubled."""
+    """A subset may end in a batch of one sample, of which batch norm on vectors makes nothing: it is doubled."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()

@@ -12,6 +12,7 @@ _NAMES = {
     "full": "Full data",
     "infobatch": "InfoBatch",
     "infobatch-quantile": "InfoBatch, quantiles",
+    "infobatch-adaptive": "InfoBatch, noise budget",
     "random": "Random",
     "random+rescale+anneal": "Random, rescaled",
     "full-shortened": "Full data, shortened",
