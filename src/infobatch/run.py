@@ -293,7 +293,7 @@ class Run:
         return self._booking.loss()
 
     def weights_of(self, index: torch.Tensor) -> torch.Tensor:
-        """What these samples' losses are multiplied by in this epoch."""
+        """The weights of these samples in this epoch."""
         return self._booking.weights_of(index)
 
     def flush(self) -> None:
@@ -402,7 +402,7 @@ class Run:
         return self.position.part.done(self.position.done)
 
     def _expected_saving(self, epochs: tuple[EpochStats, ...]) -> float:
-        """What was saved, and the last pruned epoch's share for those to come; the method's guess before any."""
+        """The saving so far, and the last pruned epoch's share for those to come; before any, the method's guess."""
         pruned = [e for e in epochs if e.epoch in self.pruning]
         if not pruned:
             return self.method.expected_saving(self.pruning, self.num_epochs)
@@ -473,7 +473,7 @@ class Run:
         self._resumed_from = given["checksum"]
 
     def identity(self) -> dict[str, Any]:
-        """What two runs must share to have the same plans."""
+        """The arguments that two runs must share to have the same plans."""
         return {
             "size": self.size,
             "seed": self.seed,

@@ -162,7 +162,7 @@ class Booking:
         return torch.where(total > 0, weighted_sum(loss, weight) / total, torch.nan).to(loss.dtype)
 
     def weights_of(self, index: torch.Tensor) -> torch.Tensor:
-        """What these samples' losses are multiplied by, on the host: 0 where it is pruned, or only padding."""
+        """The weights of these samples, in host memory: 0 for one that is pruned, or only padding."""
         index, part = index.cpu(), self.position.part
         weight = torch.tensor(self.plan.by_sample.of(index.numpy()), dtype=torch.float64, device="cpu")
         if part.padded and not self.plan.repeats:

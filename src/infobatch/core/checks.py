@@ -1,4 +1,4 @@
-"""What users may give us, and what they are told otherwise: argument, rule, value, remedy."""
+"""Checks of what users give: each error names the argument, the rule, the value and the remedy."""
 
 from __future__ import annotations
 

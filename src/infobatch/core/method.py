@@ -1,4 +1,4 @@
-"""What a pruning method is: scores in, one epoch's weights out."""
+"""The interface of a pruning method: scores in, one epoch's weights out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MethodInfo:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a method may know about the epoch it plans."""
+    """The epoch to plan, as a method sees it."""
 
     index: int
     pruning: range  # the epochs that may be pruned
@@ -94,7 +94,7 @@ class Method(ABC):
     # -- for methods that need more than each sample's last score --------------------------------------------------
 
     def memory(self) -> dict[str, int]:
-        """What it remembers of every sample: names, and how many numbers each. NaN until it is written."""
+        """The arrays it keeps per sample: their names, and how many numbers each holds. NaN until written."""
         return {}
 
     def observe(self, scores: NDArray[np.float32], trained: NDArray[np.integer], memory: Memory) -> None:  # noqa: B027

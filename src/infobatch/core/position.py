@@ -333,7 +333,7 @@ class Position:
         return np.zeros(self._size, np.int32)
 
     def marks(self, device: torch.device) -> torch.Tensor:
-        """By sample, whether it came back: a tensor on this device."""
+        """A mask of the samples that came back, on this device."""
         if self._back is None or self._back.device != device:
             with lasting():
                 none = torch.zeros(self._size, dtype=torch.bool, device=device)

@@ -13,7 +13,7 @@ from .position import Position
 
 
 class Planner(Protocol):
-    """What the sampler needs of the one that makes the plans."""
+    """The part of a run that the sampler needs."""
 
     @property
     def length(self) -> int:

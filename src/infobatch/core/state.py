@@ -1,4 +1,4 @@
-"""What a checkpoint holds: tensors and plain values, which ``torch.load(weights_only=True)`` reads back.
+"""The format of a state: tensors and plain values, which ``torch.load(weights_only=True)`` reads back.
 
 The whole format is here, with its versions and its checks: a state is loaded after everything in it was found right.
 """

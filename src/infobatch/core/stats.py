@@ -1,4 +1,4 @@
-"""What training cost and what it saved, in samples."""
+"""Statistics: samples trained on and saved, per epoch and in all."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Weights:
         return self.codes is None and self.values is None
 
     def _present(self) -> NDArray[Any]:
-        """By sample, something that is 0 where it is left out."""
+        """An array over all samples that is 0 where one is left out."""
         present = self.values if self.codes is None else self.codes
         assert present is not None
         return present
@@ -216,7 +216,7 @@ def working_dtype(loss: torch.Tensor) -> torch.dtype:
 
 
 class PairWeights:
-    """What an input that mixes two samples weighs in one epoch, so that the expected step is the one of full data.
+    """The weights of inputs that mix two samples in one epoch: the expected step is the one of full data.
 
     With full data every ordered pair of the N samples is mixed equally often. A plan of n entries that keeps pair
     (i, j) with probability π_ij mixes it in the share 1/(n - 1) of the cases, so it weighs (n - 1) / ((N - 1) π_ij).

@@ -1,4 +1,4 @@
-"""What ranks tell each other: once what they were made with, and once an epoch the scores that each has booked."""
+"""The messages between ranks: their arguments once, and the scores that each has booked once an epoch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def agree(ranks: Ranks, call: int, identity: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Everyone:
-    """What all ranks together have done of an epoch."""
+    """The progress of all ranks together in one epoch."""
 
     rejected: int  # losses that were not finite, since the last exchange
     batches: int  # on the rank that has done most

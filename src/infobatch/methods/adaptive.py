@@ -92,7 +92,7 @@ class NoiseBudget(Method):
             )
 
     def memory(self) -> dict[str, int]:
-        """What each predictor said before the last epoch, and what it says now."""
+        """Each predictor's value before the last epoch, and now."""
         return {"before": len(PREDICTORS), "now": len(PREDICTORS)}
 
     def observe(self, scores: NDArray[np.float32], trained: NDArray[np.integer], memory: Memory) -> None:
@@ -165,14 +165,14 @@ class NoiseBudget(Method):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What samples bring, by what was predicted of them: bins of the prediction, and the mean squared norm in each."""
+    """Bins of the prediction, and the mean squared gradient norm that was found in each."""
 
     edges: NDArray[np.float32]
     size: NDArray[np.float64]  # m, one per bin
 
     @classmethod
     def of(cls, before: NDArray[np.float32], size: NDArray[np.float64], weight: NDArray[np.float64]) -> Calibration:
-        """From pairs (prediction ``before``, ``size`` found), each with its weight: bins of equally many pairs."""
+        """Bins of equally many pairs (prediction ``before``, ``size`` found); each pair has a weight."""
         places = np.arange(1, BINS) * len(before) // BINS
         edges = np.unique(np.partition(before, places)[places])
         bins = np.searchsorted(edges, before, side="right")
