@@ -15,7 +15,7 @@ from .core.checks import check_dataset, check_flag, check_loss, check_share, che
 from .core.delivery import spawns_worker
 from .core.method import Method
 from .core.plan import EpochPlan, pruning_epochs
-from .core.sampler import PlanSampler
+from .core.sampler import PlanSampler, StepSampler
 from .core.scores import ScoreTable
 from .core.stats import Stats
 from .distributed.ranks import Ranks
@@ -173,6 +173,20 @@ class InfoBatch(Dataset[Any]):
     def sampler(self) -> PlanSampler:
         """Hands out the current plan; give it to the loader."""
         return self._sampler
+
+    def batches(self, batch_size: int) -> StepSampler:
+        """A batch sampler with as many steps in every epoch as full data has: batches shrink, steps stay.
+
+        ``DataLoader(train_data, batch_sampler=train_data.batches(128))``. ``update`` then returns a loss on the scale
+        of full data, so that gradients, learning rate and schedule are those of full data and nothing has to be paced.
+        """
+        check_whole("batch_size", batch_size, 1, "the batch size of full data")
+        return StepSampler(self._sampler, int(batch_size))
+
+    @property
+    def keeps_steps(self) -> bool:
+        """Whether this epoch is trained in as many steps as full data has: see :meth:`batches`."""
+        return self._run.position.keeps_steps
 
     @property
     def plan(self) -> EpochPlan:

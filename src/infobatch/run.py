@@ -137,6 +137,13 @@ class Run:
             return len(self._upcoming)
         return len(self.position.part)
 
+    def steps(self, batch_size: int) -> int:
+        """How many steps a pass that starts now makes, if there are as many as full data has with this batch size."""
+        position = self.position
+        full = -(-self.plan.total // position.part.world)
+        of_epoch = -(-full // batch_size)
+        return of_epoch if position.touched or position.complete else position.steps_left(of_epoch)
+
     @property
     def progress_in_epoch(self) -> tuple[int, int]:
         """(samples done, samples in all) of the current epoch, over all ranks."""
@@ -193,7 +200,7 @@ class Run:
     def _learn_batches(self, loader: Delivery | None) -> None:
         """Plans to come are for the batches of this loader, if they are known."""
         if loader is not None and loader.batch_size is not None:
-            self._batch_size = 0 if loader.drop_last else loader.batch_size
+            self._batch_size = 0 if loader.drop_last or loader.keeps_steps else loader.batch_size
 
     def _open(self, plan: EpochPlan, resumed_at: int = 0, batches: int = 0, passed_over: int = 0) -> None:
         """Make ``plan`` current, less its first ``resumed_at`` entries, which were trained on before."""

@@ -75,7 +75,10 @@ class PacedScheduler(LRScheduler):
         if not self._optimizer_stepped:
             return
         self._optimizer_stepped = False
-        target = self._first_target() if at_start and self.steps_per_epoch is None else self._target()
+        if getattr(self._train_data, "keeps_steps", False):
+            target = self.steps + 1  # every epoch has the steps of full data: there is nothing to pace
+        else:
+            target = self._first_target() if at_start and self.steps_per_epoch is None else self._target()
         while self.steps < target:
             self.steps += 1
             self.scheduler.step()

@@ -42,4 +42,4 @@ def test_saved_on_two_ranks_and_loaded_on_one(tmp_path: Path) -> None:
     assert forked(2, scenarios.dcp_save, tmp_path, {}) == [0, 0]
     assert forked(1, scenarios.dcp_load, tmp_path, {}) == [0]
 
-    assert notes(tmp_path, 1)[0]["history"][0][2:] == [37, 37]
+    assert notes(tmp_path, 1)[0]["history"][0][2:4] == [37, 37]

@@ -42,6 +42,9 @@ class Booking:
             if by_index or table.values.device.type == "cpu":  # there it costs nothing
                 self._lookup = plan.by_sample.lookup(table.values.device, torch.float32)
         self._window: Window | None = None
+        self._mean_weight: torch.Tensor | None = None
+        if by_index:
+            self._stands_for()  # before anything is compiled
 
     # -- by position ---------------------------------------------------------------------------------------------
 
@@ -70,6 +73,8 @@ class Booking:
             weights = np.array(self.plan.by_sample.of(indices))
             if part.padded and end == len(part):
                 weights[-1] = 0
+            if self.position.keeps_steps:
+                weights /= float(self._stands_for())
             last = (len(weights) - 1) // count * count  # the only batch that may be short or padded
             weights[:last] /= count
             weights[last:] /= self._denominator(len(weights) - last, start + len(weights) == len(part))
@@ -82,6 +87,18 @@ class Booking:
     def _denominator(self, count: int, is_last: bool) -> float:
         """How many samples the mean of a batch is over: less the padding of all ranks, shared, in the last step."""
         return count - self.position.part.global_padding / self.position.part.world if is_last else count
+
+    def _stands_for(self) -> torch.Tensor:
+        """How many samples of full data each one of the plan stands for: the mean weight.
+
+        A batch's mean is divided by it where steps are as many as full data has, so that its scale is full data's.
+        """
+        if self._mean_weight is None:
+            plan = self.plan
+            mean = float(plan.weights.mean()) if plan.repeats and len(plan) else plan.by_sample.mean()
+            with lasting():
+                self._mean_weight = torch.tensor(mean, dtype=torch.float64)
+        return self._mean_weight
 
     def flush(self) -> None:
         """Book the scores of the open window."""
@@ -115,11 +132,13 @@ class Booking:
             )
         self._strays += stray
         padding, rows = None, loss.shape[0]
-        mean_over: torch.Tensor | int = rows
+        mean_over: torch.Tensor | float = rows
         if self.position.part.global_padding:
             padding = self._padding(index)
             weight = torch.where(padding, torch.zeros_like(weight), weight)
             mean_over = self._rows_of_mean(index, weight.dtype)
+        if self.position.keeps_steps:
+            mean_over = mean_over * self._stands_for()
         mean = (weighted_sum(loss, weight) / mean_over).to(loss.dtype)
         self._last = loss.detach(), weight
         distinct = True

@@ -44,6 +44,7 @@ class Delivery:
         self.source = type(source).__name__
         self.batch_size: int | None = None
         self.drop_last = False
+        self.keeps_steps = getattr(source, "keeps_steps", False)  # batches shrink, and their number stays
         if source is sampler:
             self.batch_size = 1
         elif getattr(source, "sampler", None) is sampler and _cuts_in_order(source):
@@ -170,9 +171,10 @@ def check_dataset_of_loader(dataset: Any, sampler: Any) -> None:
 
 
 def _cuts_in_order(source: Any) -> bool:
-    """Whether a batch sampler is torch's or torchdata's own, not one that drops, sorts or regroups."""
+    """Whether a batch sampler is torch's, torchdata's or our own, not one that drops, sorts or regroups."""
     kind = type(source)
-    return kind.__iter__ is BatchSampler.__iter__ or kind.__module__ == "torchdata.stateful_dataloader.sampler"
+    ours = hasattr(kind, "keeps_steps")
+    return ours or kind.__iter__ is BatchSampler.__iter__ or kind.__module__ == "torchdata.stateful_dataloader.sampler"
 
 
 def find_delivery(sampler: Sampler[int]) -> Delivery | None:

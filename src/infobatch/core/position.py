@@ -54,6 +54,7 @@ class Position:
         self._older: list[tuple[Delivery, int]] = []  # passes before this one that may go on, and how far they had come
         self._after_pending = False  # whether the pass before ended with a batch that had not come back
         self._counted_before = 0  # indices handed out before a resume, which a stateful loader counts too
+        self._steps: int | None = None  # how many batches the part is cut into, where their number is fixed
         self.total = len(part)  # entries that are delivered in all: less those that drop_last leaves out
         self._chunk_end = 0
         self._chunk: Iterator[int] = iter(())
@@ -79,6 +80,42 @@ class Position:
             chunk = self.part[start : start + _CHUNK].tolist()
             self._chunk, self._chunk_end = iter(chunk), start + len(chunk)
             yield self._chunk
+
+    def keep_steps(self, steps: int) -> Iterator[int]:
+        """Cut the part into ``steps`` batches whose sizes differ by at most one, the larger ones first: their sizes."""
+        self._steps = min(steps, len(self.part))
+        return (self._end(k + 1) - self._end(k) for k in range(self._steps))
+
+    def steps_left(self, of_epoch: int) -> int:
+        """How many of ``of_epoch`` steps are still to be made: of a resumed epoch, those that were not made before.
+
+        On another number of ranks than before, as many as is left of the plan.
+        """
+        whole, done = -(-len(self.part.order) // self.part.world), self._batches_before
+        size, larger = divmod(whole, of_epoch)
+        if self.part.done(0) == min((done * size + min(done, larger)) * self.part.world, len(self.part.order)):
+            return of_epoch - done
+        return max(1, round(of_epoch * len(self.part) / max(whole, 1)))
+
+    def _end(self, batches: int) -> int:
+        """How many entries the first ``batches`` batches of this pass have."""
+        if self._steps is not None:
+            size, larger = divmod(len(self.part), self._steps)
+            return batches * size + min(batches, larger)
+        return min(batches * (self._batch_size or 1), len(self.part))
+
+    def _ends(self, batch_size: int) -> NDArray[np.int64]:
+        """0, and where each batch of this pass ends."""
+        if self._steps is None:
+            return np.minimum(np.arange(0, len(self.part) + batch_size, batch_size), len(self.part))
+        size, larger = divmod(len(self.part), self._steps)
+        batches = np.arange(self._steps + 1)
+        return batches * size + np.minimum(batches, larger)
+
+    @property
+    def keeps_steps(self) -> bool:
+        """Whether the number of batches stays that of full data, and their sizes shrink."""
+        return self._steps is not None
 
     @property
     def handed_out(self) -> int:
@@ -129,7 +166,7 @@ class Position:
     @property
     def samples_delivered(self) -> int:
         """The samples of these batches."""
-        return min(self._delivered * (self._batch_size or 1), self.total)
+        return min(self._end(self._delivered), self.total)
 
     @property
     def in_step(self) -> bool:
@@ -200,12 +237,11 @@ class Position:
             return np.arange(len(self.part)) < self.done
         back: NDArray[np.bool_] = self.marks(self._back.device).cpu().numpy()[self.part[:]]
         if size := self._batch_size:
-            blocks = np.zeros(-(-len(back) // size) * size, bool)
-            blocks[: len(back)] = back
-            batches = np.asarray(blocks.reshape(-1, size).any(axis=1))
+            ends = self._ends(size)
+            batches = np.logical_or.reduceat(back, ends[:-1]) if len(back) else back
             if self.in_step:
                 batches[: self._delivered - (not self.loop_is_over)] = True
-            back = np.repeat(batches, size)[: len(back)]
+            back = np.repeat(batches, np.diff(ends))
         return back
 
     def delivered_only(self) -> NDArray[np.integer]:
@@ -239,7 +275,7 @@ class Position:
             self._check_older(loader)
         if self._delivered != self._returned + 1:
             raise DriftError(f"{self._what_happened()} {REMEDY}")
-        expected = min(size, len(self.part) - self.cursor)
+        expected = self._end(self._returned + 1) - self.cursor
         taken = loader.taken
         lost = self.handed_out != self.cursor + expected if taken is None else taken != self._returned + 1
         if lost:
@@ -310,7 +346,7 @@ class Position:
         if fresh:
             self._returned += 1
             size = self._batch_size
-            self.cursor = min(self.cursor + fresh if size is None else self._returned * size, len(self.part))
+            self.cursor = min(self.cursor + fresh, len(self.part)) if size is None else self._end(self._returned)
         return distinct
 
     def _is_in_hand(self, samples: NDArray[np.int64]) -> bool:
@@ -318,7 +354,7 @@ class Position:
         size, batch = self._batch_size, -1 - self._delivered
         if size is None:
             return False
-        self._scratch[self.part[(self._delivered - 1) * size : self._delivered * size]] = batch
+        self._scratch[self.part[self._end(self._delivered - 1) : self._end(self._delivered)]] = batch
         return bool((self._scratch[samples] == batch).all())
 
     def _is_first(self, samples: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -353,7 +389,7 @@ class Position:
     def last_batch(self, rows: int) -> int:
         """How many entries the batch has that ends this rank's part, where an update has ``rows`` losses."""
         size = self._batch_size
-        return rows if size is None else (len(self.part) - 1) % size + 1
+        return rows if size is None else int(np.diff(self._ends(size)[-2:])[0])
 
     # -- the end -------------------------------------------------------------------------------------------------
 

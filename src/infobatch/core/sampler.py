@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from torch.utils.data import Dataset, DistributedSampler
+from torch.utils.data import Dataset, DistributedSampler, Sampler
 
 from .delivery import Delivery, Followed, find_delivery
 from .position import Position
@@ -18,6 +18,9 @@ class Planner(Protocol):
     @property
     def length(self) -> int:
         """How many indices the next pass hands out."""
+
+    def steps(self, batch_size: int) -> int:
+        """How many steps the next pass makes, if their number stays that of full data."""
 
     def set_epoch(self, epoch: int) -> None:
         """Make that epoch's plan current."""
@@ -65,6 +68,31 @@ class PlanSampler(DistributedSampler[int]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_followed": None}
+
+
+class StepSampler(Sampler[list[int]]):
+    """Batches whose number stays that of full data in every epoch; they shrink instead, and differ by at most one."""
+
+    keeps_steps = True
+    drop_last = False
+
+    def __init__(self, sampler: PlanSampler, batch_size: int) -> None:
+        self.sampler = sampler
+        self.batch_size = batch_size  # of full data
+
+    def __iter__(self) -> Iterator[list[int]]:
+        steps = self.sampler.planner.steps
+        indices = iter(self.sampler)
+        assert isinstance(indices, PlanIterator)
+        for size in indices.position.keep_steps(steps(self.batch_size)):
+            yield list(itertools.islice(indices, size))
+
+    def __len__(self) -> int:
+        return self.sampler.planner.steps(self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """As the sampler's."""
+        self.sampler.set_epoch(epoch)
 
 
 class PlanIterator(itertools.chain[int]):

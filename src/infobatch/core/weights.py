@@ -114,6 +114,15 @@ class Weights:
             return self.size
         return int(np.count_nonzero(self._present()))
 
+    def mean(self) -> float:
+        """The mean weight of the samples of the epoch."""
+        if self.uniform or not self.count:
+            return 1.0
+        if self.codes is not None and self.levels is not None:
+            return float(np.bincount(self.codes, minlength=len(self.levels)) @ self.levels) / self.count
+        assert self.values is not None
+        return float(self.values.sum()) / self.count
+
     def scaled(self, factor: float) -> Weights:
         """Every weight times ``factor``; where all weights are 1, nothing is rescaled and they stay 1."""
         if self.values is not None:

@@ -27,6 +27,7 @@ BINS = 32
 PREDICTORS = {"last loss": 1.0, "average": 0.4}  # how much of a new loss enters
 _HALVINGS = 60
 _PAIRS = 1 << 17  # about so many are looked at
+_LEAST = 4  # pairs in a bin
 
 # What a loss says of the gradient's size, squared.
 SIZES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
@@ -106,7 +107,7 @@ class NoiseBudget(Method):
         weight = np.ones(len(some)) if epoch.before is None else epoch.before.of(some)
         before, now = epoch.memory["before"][:, some], epoch.memory["now"][:, some]
         pairs = (weight > 0) & ~np.isnan(before[0]) & ~np.isnan(scores[some])
-        if np.count_nonzero(pairs) < BINS:
+        if np.count_nonzero(pairs) < _LEAST:
             return Weights.ones(len(scores))
         size = SIZES[self.size](scores[some][pairs].astype(np.float64))
         found = []
@@ -173,8 +174,9 @@ class Calibration:
     @classmethod
     def of(cls, before: NDArray[np.float32], size: NDArray[np.float64], weight: NDArray[np.float64]) -> Calibration:
         """Bins of equally many pairs (prediction ``before``, ``size`` found); each pair has a weight."""
-        places = np.arange(1, BINS) * len(before) // BINS
-        edges = np.unique(np.partition(before, places)[places])
+        bins_wanted = min(BINS, len(before) // _LEAST)
+        places = np.arange(1, bins_wanted) * len(before) // bins_wanted
+        edges = np.unique(np.partition(before, places)[places] if len(places) else before[:0])
         bins = np.searchsorted(edges, before, side="right")
         total = np.bincount(bins, weight, len(edges) + 1)
         return cls(edges, np.bincount(bins, weight * size, len(edges) + 1) / np.maximum(total, np.finfo(float).tiny))

@@ -1,0 +1,203 @@
+"""Steps that stay: as many as full data has, with smaller batches, on the scale of full data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, TensorDataset
+
+from distributed import stepping
+from distributed.launch import forked
+from distributed.scenarios import notes
+from infobatch import DriftError, InfoBatch, paced
+
+SIZE, BATCH, EPOCHS = 75, 8, 6  # 10 steps; full batches of 8 and 7
+
+
+def make(workers: int = 0, **options: Any) -> tuple[InfoBatch, Any]:
+    td = InfoBatch(TensorDataset(torch.arange(float(SIZE))), EPOCHS, **{"delta": 0.9, **options})
+    return td, DataLoader(td, batch_sampler=td.batches(BATCH), num_workers=workers)
+
+
+def loss_of(x: torch.Tensor, epoch: int) -> torch.Tensor:
+    return 1 + torch.sin(x * 1.7 + epoch)
+
+
+def steps(td: InfoBatch, loader: Any) -> Any:
+    """(epoch, samples, mean) of every step until training ends."""
+    for epoch in range(td.epoch, EPOCHS):
+        td.set_epoch(epoch)
+        for x, *index in loader:
+            yield epoch, x.long().tolist(), float(td.update(loss_of(x, epoch), *index))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("index_key", [None, "index"])
+@pytest.mark.parametrize("method", ["infobatch", "infobatch-quantile", "random", "full"])
+def test_steps_stay_and_batches_shrink(method: str, index_key: Any, workers: int) -> None:
+    td, loader = make(workers, index_key=index_key, method=method)
+    for epoch in range(EPOCHS):
+        td.set_epoch(epoch)
+        assert len(loader) == 10
+        sizes, seen = [], []
+        weight = np.zeros(SIZE)
+        weight[td.plan.indices] = td.plan.weights
+        for x, *index in loader:
+            loss = loss_of(x, epoch)
+            mean = td.update(loss, *index)
+            stands_for = len(x) * td.plan.weights.mean()
+            assert float(mean) == pytest.approx(float((loss * torch.from_numpy(weight[x.long()])).sum()) / stands_for)
+            sizes.append(len(x))
+            seen += x.long().tolist()
+        assert len(sizes) == 10
+        assert max(sizes) - min(sizes) <= 1
+        assert seen == td.plan.indices.tolist()
+        np.testing.assert_allclose(td.scores[seen], loss_of(torch.tensor(seen).float(), epoch), rtol=1e-6)
+    assert (td.stats.saved > 0) == (method != "full")
+
+
+def test_the_loss_is_on_the_scale_of_full_data() -> None:
+    size = 4000
+    losses = torch.rand(size, generator=torch.Generator().manual_seed(0)).square()
+    td = InfoBatch(TensorDataset(torch.arange(size)), 20)
+    loader = DataLoader(td, batch_sampler=td.batches(100))
+    means = [float(td.update(losses[x])) for _ in range(15) for (x,) in loader]
+    assert len(means) == 15 * 40
+    assert np.mean(means) == pytest.approx(float(losses.mean()), rel=0.02)
+    assert td.stats.saved > 0.2 * 15 * size
+
+
+@pytest.mark.parametrize("index_key", [None, "index"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resumed_after_any_step(index_key: Any, workers: int) -> None:
+    td, loader = make(workers, index_key=index_key)
+    way, states = [], []
+    for step in steps(td, loader):
+        way.append(step)
+        states.append(td.state_dict())
+    assert [epoch for epoch, *_ in way] == [epoch for epoch in range(EPOCHS) for _ in range(10)]
+    for done in range(1, len(way) + 1, 1 if not workers else 13):
+        resumed, loader = make(workers, index_key=index_key)
+        resumed.load_state_dict(states[done - 1])
+        assert len(loader) == 10 - (done % 10 if done < len(way) else 0)
+        assert list(steps(resumed, loader)) == way[done:], done
+
+
+def test_filtered_and_named_batches_are_resumed_by_entries() -> None:
+    td, loader = make(index_key="index")
+    seen = []
+    for number, (x, index) in enumerate(loader, 1):
+        td.update(x[1:], index[1:])
+        seen += index.tolist()
+        if number == 4:
+            break
+    resumed, loader = make(index_key="index")
+    resumed.load_state_dict(td.state_dict())
+    for x, index in loader:
+        resumed.update(x, index)
+        seen += index.tolist()
+    assert Counter(seen) == Counter(range(SIZE))
+
+
+def test_a_bare_schedule_has_nothing_to_be_paced_for() -> None:
+    rates: list[list[float]] = []
+    for wrap in (lambda scheduler, td: scheduler, paced):
+        td, loader = make()
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+        scheduler = wrap(lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (10 * EPOCHS)), td)
+        rates.append([])
+        for epoch in range(EPOCHS):
+            td.set_epoch(epoch)
+            for (x,) in loader:
+                td.update(x)
+                optimizer.step()
+                scheduler.step()
+                rates[-1].append(scheduler.get_last_lr()[0])
+    assert rates[0] == pytest.approx(rates[1], abs=1 / (10 * EPOCHS))
+    assert rates[0][-1] == pytest.approx(0)
+
+
+def test_positions_are_checked_as_ever() -> None:
+    td, loader = make()
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(DriftError, match="delivered 2 batches"):
+        td.update(next(batches)[0])
+
+
+def test_fewer_samples_than_steps() -> None:
+    td = InfoBatch(TensorDataset(torch.arange(6.0)), 4, ratio=0.9, delta=1.0)
+    loader = DataLoader(td, batch_sampler=td.batches(1))
+    for _ in range(4):
+        for (x,) in loader:
+            td.update(x)
+    assert all(e.seen == e.kept for e in td.stats.epochs)
+
+
+def test_compiled_steps_are_built_anew_for_new_sizes_only() -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    torch._dynamo.reset()
+    td, loader = make(index_key="index")
+    counter = CompileCounter()
+    step = torch.compile(lambda x, i: td.update(x + 1, i), fullgraph=True, backend=counter, dynamic=True)
+    counts = []
+    for epoch in range(EPOCHS):
+        td.set_epoch(epoch)
+        for x, index in loader:
+            weight = td.plan.by_sample.of(index.numpy())
+            expected = ((x + 1) * torch.tensor(np.array(weight))).sum() / (len(x) * td.plan.weights.mean())
+            assert float(step(x, index)) == pytest.approx(float(expected), rel=1e-5)
+        counts.append(counter.frame_count)
+    assert counts[-1] == counts[2]
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "8"])
+def test_a_batch_size_is_a_whole_number(wrong: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="batch_size must be"):
+        InfoBatch(range(5), 2).batches(wrong)
+
+
+@pytest.mark.parametrize("index_key", [None, "index"])
+def test_on_ranks_steps_are_equal_and_the_mean_is_that_of_one_process(index_key: Any, tmp_path: Path) -> None:
+    found = {}
+    for world in (1, 2, 3):
+        folder = tmp_path / str(world)
+        folder.mkdir()
+        assert forked(world, stepping.train, folder, index_key) == [0] * world
+        ranks = notes(folder, world)
+        assert len({len(rank["means"]) for rank in ranks}) == 1
+        assert all(rank["plans"] == ranks[0]["plans"] for rank in ranks)
+        found[world] = ranks
+    for world in (2, 3):
+        assert found[world][0]["plans"] == found[1][0]["plans"]
+        for epoch, plan in enumerate(found[world][0]["plans"]):
+            seen = [i for rank in found[world] for e, *batch in rank["seen"] if e == epoch for i in batch]
+            assert Counter(seen) == Counter(plan) + Counter(plan[:1] * (-len(plan) % world))
+            sizes = [len(batch) for rank in found[world] for e, *batch in rank["seen"] if e == epoch]
+            assert max(sizes) - min(sizes) <= 1
+        means = np.mean([rank["means"] for rank in found[world]], axis=0)
+        assert np.mean(means) == pytest.approx(np.mean(found[1][0]["means"]), rel=0.03)
+
+
+def test_resumed_on_another_number_of_ranks(tmp_path: Path) -> None:
+    for before, after in ((2, 1), (1, 2), (2, 3)):
+        folder = tmp_path / f"{before}-{after}"
+        folder.mkdir()
+        assert forked(before, stepping.stop, folder) == [0] * before
+        first = notes(folder, before)
+        assert forked(after, stepping.go_on, folder) == [0] * after
+        second = notes(folder, after)
+        plan = first[0]["plan"]
+        seen = [i for rank in first + second for i in rank["seen"]]
+        assert set(seen) == set(plan)
+        assert all(count == 1 for sample, count in Counter(seen).items() if sample != plan[0])
+        assert len({rank["steps"] for rank in second}) == 1
