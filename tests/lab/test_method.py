@@ -73,3 +73,11 @@ def test_wrong_ones_are_told():
 def test_what_a_comparison_cannot_do_is_told(text, message):
     with pytest.raises(ValueError, match=message):
         MethodSpec.parse(text)
+
+
+def test_steps_that_stay_are_asked_for_by_an_option():
+    spec = MethodSpec.parse("infobatch-adaptive:noise=0.2,steps=stay")
+    assert (spec.options, spec.steps_stay) == ({"noise": 0.2}, True)
+    assert not MethodSpec.parse("infobatch:steps=fewer").steps_stay
+    with pytest.raises(ValueError, match="steps: there is no 'same'"):
+        MethodSpec.parse("infobatch:steps=same")

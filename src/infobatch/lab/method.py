@@ -23,13 +23,15 @@ class MethodSpec:
     """A method with its options; ``label`` is how it was asked for.
 
     ``cost`` shortens the schedule until training costs this share of the forward passes of full data: with
-    ``saving=0.3,cost=0.5`` an InfoBatch whose epochs save 30 % gets 5/7 of the epochs (table 1's †).
+    ``saving=0.3,cost=0.5`` an InfoBatch whose epochs save 30 % gets 5/7 of the epochs (table 1's †). ``steps=stay``
+    trains with as many steps as full data and smaller batches (``InfoBatch.batches``); else epochs have fewer steps.
     """
 
     label: str
     name: str
     options: dict[str, Any] = field(default_factory=dict)
     cost: float | None = None
+    steps_stay: bool = False
 
     @classmethod
     def parse(cls, text: str) -> MethodSpec:
@@ -56,7 +58,9 @@ class MethodSpec:
         if cost is not None:
             options = {key: value for key, value in options.items() if key != "cost"}
             _check_cost(text, method, options, cost)
-        found = cls(text, method, options, cost)
+        options, steps = {key: value for key, value in options.items() if key != "steps"}, options.get("steps", "fewer")
+        check_choice(f"method {text!r}: steps", steps, ("fewer", "stay"))
+        found = cls(text, method, options, cost, steps == "stay")
         if found.static:
             _check_subset(found.static, options)
         return found

@@ -83,10 +83,12 @@ class Training:
         self.total = len(task.train)  # type: ignore[arg-type]
         # Given a generator, neither the loader nor the augmentation touches torch's global random state.
         self.generator = torch.Generator().manual_seed(seed)
+        batches: dict[str, Any] = {"batch_size": recipe.batch_size, "sampler": self.train_data.sampler}
+        if method.steps_stay:
+            batches = {"batch_sampler": self.train_data.batches(recipe.batch_size)}
         self.loader = DataLoader(
             self.train_data,
-            batch_size=recipe.batch_size,
-            sampler=self.train_data.sampler,
+            **batches,
             collate_fn=task.collate,
             num_workers=recipe.workers,
             generator=torch.Generator().manual_seed(seed),
@@ -130,6 +132,8 @@ class Training:
         weighted = torch.zeros((), device=next(self.model.parameters()).device)
         before, weigh = sum(self.history["times"]), PairLosses(self.train_data.plan)
         worth = float(self.train_data.plan.weights.sum())
+        if self.method.steps_stay:
+            worth = kept  # the returned losses are on the scale of full data already
         self.model.train()
         for step, batch in enumerate(self.loader):
             batch, passed_over = self._part_to_train_on(batch)
