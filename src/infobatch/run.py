@@ -25,7 +25,7 @@ from .core.plan import EpochPlan, Slice, generator, shuffled
 from .core.position import REMEDY, Position
 from .core.scores import ScoreTable
 from .core.shuffle import Order
-from .core.stats import EpochStats, Stats
+from .core.stats import EpochStats, History, Stats
 from .core.weights import Weights
 from .distributed import exchange
 from .distributed.ranks import LOAD, MADE, NEW_EPOCH, STATE, Ranks
@@ -69,7 +69,7 @@ class Run:
     _late: LateBatches | None = field(default=None, init=False)
     _upcoming: EpochPlan | None = field(default=None, init=False)  # drawn ahead of its epoch
     _batch_size: int = field(default=0, init=False)  # of the loader; 0: not known, or short ones are dropped
-    _history: dict[int, EpochStats] = field(default_factory=dict, init=False)
+    _history: History = field(default_factory=History, init=False)
     _agreed_world: int = field(default=1, init=False)
     _shared_rejected: int = field(default=0, init=False)
     _resumed_from: int | None = field(default=None, init=False)  # checksum of the state that was just loaded
@@ -187,9 +187,9 @@ class Run:
         rng = generator(self.seed, epoch)
         weights = Weights.ones(self.size)
         if epoch in self.pruning:
-            pruned_before = sum(e.saved for e in self._history.values() if e.epoch < epoch)
             last = None if before is None else before.by_sample
-            about = Epoch(epoch, self.pruning, self.num_epochs, pruned_before, last, memory, self._global_batch)
+            saved = self._history.saved_before(epoch)
+            about = Epoch(epoch, self.pruning, self.num_epochs, saved, last, memory, self._global_batch)
             weights = self.method.select(self.table.numpy(), about, rng)
         return shuffled(epoch, weights, rng, self.order, self._global_batch)
 
@@ -282,7 +282,7 @@ class Run:
         position = Position(Slice(late.plan.order), self.size)
         mean = Booking(late.plan, position, self.table).update_named(loss, index, score)
         done = self._history[late.plan.epoch]
-        self._history[late.plan.epoch] = replace(done, seen=min(done.seen + position.done, done.kept))
+        self._history.change(late.plan.epoch, seen=min(done.seen + position.done, done.kept))
         return mean
 
     def mean_as_losses(
@@ -381,41 +381,32 @@ class Run:
         self._note_history()
         if self.position.part.world == 1 and self.position.complete:
             self._note_noise(self.plan)
-        epochs = tuple(self._history[e] for e in sorted(self._history))
+        expected = self._history.expected_saving(self.pruning, self.num_epochs)
+        guess = self.method.expected_saving(self.pruning, self.num_epochs)
         return Stats(
-            epochs=epochs,
+            epochs=self._history.in_order(),
             num_epochs=self.num_epochs,
             size=self.size,
-            expected_saving=self._expected_saving(epochs),
+            expected_saving=guess if expected is None else expected,
             rejected=int(self.table.rejected),
             seconds=self.seconds,
         )
 
     def _note_history(self, seen: int | None = None, passed_over: int | None = None) -> None:
-        """Enter the current epoch, unless it was only looked at; what is not said is as if all ranks were alike."""
+        """Enter the current epoch; what is not said is as if all ranks were alike."""
         plan = self.plan
         seen = self._seen_in_epoch() if seen is None else seen
         passed_over = self.position.passed_over if passed_over is None else passed_over
-        if seen:
-            self._history[plan.epoch] = EpochStats(plan.epoch, plan.total, len(plan) - passed_over, seen - passed_over)
+        self._history.enter(EpochStats(plan.epoch, plan.total, len(plan) - passed_over, seen - passed_over))
 
     def _note_noise(self, plan: EpochPlan) -> None:
         """Enter the noise factor of an epoch that is over, by the scores that its samples have now."""
-        if done := self._history.get(plan.epoch):
-            self._history[plan.epoch] = replace(done, noise=plan.by_sample.noise(self.table.numpy()))
+        if plan.epoch in self._history:
+            self._history.change(plan.epoch, noise=plan.by_sample.noise(self.table.numpy()))
 
     def _seen_in_epoch(self) -> int:
         """Samples of the current plan trained on so far, by all ranks."""
         return self.position.part.done(self.position.done)
-
-    def _expected_saving(self, epochs: tuple[EpochStats, ...]) -> float:
-        """The saving so far, and the last pruned epoch's share for those to come; before any, the method's guess."""
-        pruned = [e for e in epochs if e.epoch in self.pruning]
-        if not pruned:
-            return self.method.expected_saving(self.pruning, self.num_epochs)
-        to_come = len(range(pruned[-1].epoch + 1, self.pruning.stop))
-        saved = sum(e.saved / e.total for e in pruned)
-        return (saved + to_come * pruned[-1].saved / pruned[-1].total) / self.num_epochs
 
     # -- stopping and going on -----------------------------------------------------------------------------------
 
@@ -468,7 +459,7 @@ class Run:
             exchange.agree(self.ranks, LOAD, {**self.identity(), **place})
         self.table.restore(snapshot.scores, snapshot.rejected)
         self._shared_rejected = snapshot.rejected
-        self._history = snapshot.history
+        self._history = History(snapshot.history)
         self.memory = snapshot.memory
         self._batch_size = snapshot.batch_size
         if snapshot.complete and not stay:

@@ -189,3 +189,31 @@ class Slice:
     @property
     def _left(self) -> int:
         return len(self.order) - self.start
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How ``length`` entries are cut into batches: of ``batch_size``, or into ``steps`` of sizes that differ by one.
+
+    >>> Cut(10, batch_size=4).ends().tolist(), Cut(10, steps=4).ends().tolist()
+    ([0, 4, 8, 10], [0, 3, 6, 8, 10])
+    """
+
+    length: int
+    batch_size: int = 1
+    steps: int | None = None
+
+    def end(self, batches: int) -> int:
+        """How many entries the first ``batches`` batches have."""
+        if self.steps is None:
+            return min(batches * self.batch_size, self.length)
+        size, larger = divmod(self.length, self.steps)
+        return batches * size + min(batches, larger)
+
+    def ends(self) -> NDArray[np.int64]:
+        """0, and where each batch ends."""
+        if self.steps is None:
+            return np.minimum(np.arange(0, self.length + self.batch_size, self.batch_size), self.length)
+        size, larger = divmod(self.length, self.steps)
+        batches = np.arange(self.steps + 1)
+        return batches * size + np.minimum(batches, larger)

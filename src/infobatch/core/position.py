@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from .delivery import Delivery, DriftError
-from .plan import Slice
+from .plan import Cut, Slice
 from .scores import lasting
 
 REMEDY = (
@@ -54,7 +54,7 @@ class Position:
         self._older: list[tuple[Delivery, int]] = []  # passes before this one that may go on, and how far they had come
         self._after_pending = False  # whether the pass before ended with a batch that had not come back
         self._counted_before = 0  # indices handed out before a resume, which a stateful loader counts too
-        self._steps: int | None = None  # how many batches the part is cut into, where their number is fixed
+        self._cut = Cut(len(part))
         self.total = len(part)  # entries that are delivered in all: less those that drop_last leaves out
         self._chunk_end = 0
         self._chunk: Iterator[int] = iter(())
@@ -69,6 +69,7 @@ class Position:
         self._counted_before = 0
         self._older = [(old, at) for old, at in self._passes() if loader is None or not old.same_iterator(loader)]
         self.loader = loader
+        self._cut = Cut(len(self.part), self._batch_size or 1)
         if loader is not None and loader.batch_size and loader.drop_last:
             self.total = len(self.part) - len(self.part) % loader.batch_size
         return self._chunks()
@@ -83,8 +84,8 @@ class Position:
 
     def keep_steps(self, steps: int) -> Iterator[int]:
         """Cut the part into ``steps`` batches whose sizes differ by at most one, the larger ones first: their sizes."""
-        self._steps = min(steps, len(self.part))
-        return (self._end(k + 1) - self._end(k) for k in range(self._steps))
+        self._cut = Cut(len(self.part), steps=min(steps, len(self.part)))
+        return iter(np.diff(self._cut.ends()).tolist())
 
     def steps_left(self, of_epoch: int) -> int:
         """How many of ``of_epoch`` steps are still to be made: of a resumed epoch, those that were not made before.
@@ -92,30 +93,14 @@ class Position:
         On another number of ranks than before, as many as is left of the plan.
         """
         whole, done = -(-len(self.part.order) // self.part.world), self._batches_before
-        size, larger = divmod(whole, of_epoch)
-        if self.part.done(0) == min((done * size + min(done, larger)) * self.part.world, len(self.part.order)):
+        if self.part.start == min(Cut(whole, steps=of_epoch).end(done) * self.part.world, len(self.part.order)):
             return of_epoch - done
         return max(1, round(of_epoch * len(self.part) / max(whole, 1)))
-
-    def _end(self, batches: int) -> int:
-        """How many entries the first ``batches`` batches of this pass have."""
-        if self._steps is not None:
-            size, larger = divmod(len(self.part), self._steps)
-            return batches * size + min(batches, larger)
-        return min(batches * (self._batch_size or 1), len(self.part))
-
-    def _ends(self, batch_size: int) -> NDArray[np.int64]:
-        """0, and where each batch of this pass ends."""
-        if self._steps is None:
-            return np.minimum(np.arange(0, len(self.part) + batch_size, batch_size), len(self.part))
-        size, larger = divmod(len(self.part), self._steps)
-        batches = np.arange(self._steps + 1)
-        return batches * size + np.minimum(batches, larger)
 
     @property
     def keeps_steps(self) -> bool:
         """Whether the number of batches stays that of full data, and their sizes shrink."""
-        return self._steps is not None
+        return self._cut.steps is not None
 
     @property
     def handed_out(self) -> int:
@@ -166,7 +151,7 @@ class Position:
     @property
     def samples_delivered(self) -> int:
         """The samples of these batches."""
-        return min(self._end(self._delivered), self.total)
+        return min(self._cut.end(self._delivered), self.total)
 
     @property
     def in_step(self) -> bool:
@@ -236,8 +221,8 @@ class Position:
         if self._back is None or self._repeats or not (self.by_index or self.compiled):
             return np.arange(len(self.part)) < self.done
         back: NDArray[np.bool_] = self.marks(self._back.device).cpu().numpy()[self.part[:]]
-        if size := self._batch_size:
-            ends = self._ends(size)
+        if self._batch_size:
+            ends = self._cut.ends()
             batches = np.logical_or.reduceat(back, ends[:-1]) if len(back) else back
             if self.in_step:
                 batches[: self._delivered - (not self.loop_is_over)] = True
@@ -275,7 +260,7 @@ class Position:
             self._check_older(loader)
         if self._delivered != self._returned + 1:
             raise DriftError(f"{self._what_happened()} {REMEDY}")
-        expected = self._end(self._returned + 1) - self.cursor
+        expected = self._cut.end(self._returned + 1) - self.cursor
         taken = loader.taken
         lost = self.handed_out != self.cursor + expected if taken is None else taken != self._returned + 1
         if lost:
@@ -346,7 +331,7 @@ class Position:
         if fresh:
             self._returned += 1
             size = self._batch_size
-            self.cursor = min(self.cursor + fresh, len(self.part)) if size is None else self._end(self._returned)
+            self.cursor = min(self.cursor + fresh, len(self.part)) if size is None else self._cut.end(self._returned)
         return distinct
 
     def _is_in_hand(self, samples: NDArray[np.int64]) -> bool:
@@ -354,7 +339,7 @@ class Position:
         size, batch = self._batch_size, -1 - self._delivered
         if size is None:
             return False
-        self._scratch[self.part[self._end(self._delivered - 1) : self._end(self._delivered)]] = batch
+        self._scratch[self.part[self._cut.end(self._delivered - 1) : self._cut.end(self._delivered)]] = batch
         return bool((self._scratch[samples] == batch).all())
 
     def _is_first(self, samples: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -388,8 +373,7 @@ class Position:
 
     def last_batch(self, rows: int) -> int:
         """How many entries the batch has that ends this rank's part, where an update has ``rows`` losses."""
-        size = self._batch_size
-        return rows if size is None else int(np.diff(self._ends(size)[-2:])[0])
+        return rows if self._batch_size is None else int(np.diff(self._cut.ends()[-2:])[0])
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,37 @@ class EpochStats:
     def saved(self) -> int:
         """Samples left out by the plan."""
         return self.total - self.kept
+
+
+class History(dict[int, EpochStats]):
+    """The epochs that were trained so far, by their numbers."""
+
+    def enter(self, epoch: EpochStats) -> None:
+        """An epoch, as far as it has come; one that was only looked at is left out."""
+        if epoch.seen:
+            self[epoch.epoch] = epoch
+
+    def change(self, epoch: int, **values: Any) -> None:
+        """Know more of an epoch than before, if it is here."""
+        if epoch in self:
+            self[epoch] = replace(self[epoch], **values)
+
+    def in_order(self) -> tuple[EpochStats, ...]:
+        """The epochs, ascending."""
+        return tuple(self[epoch] for epoch in sorted(self))
+
+    def saved_before(self, epoch: int) -> int:
+        """Samples left out in all epochs before this one."""
+        return sum(e.saved for e in self.values() if e.epoch < epoch)
+
+    def expected_saving(self, pruning: range, num_epochs: int) -> float | None:
+        """The saving so far, and the last pruned epoch's share for those to come; None before any."""
+        pruned = [e for e in self.in_order() if e.epoch in pruning]
+        if not pruned:
+            return None
+        to_come = len(range(pruned[-1].epoch + 1, pruning.stop))
+        saved = sum(e.saved / e.total for e in pruned)
+        return (saved + to_come * pruned[-1].saved / pruned[-1].total) / num_epochs
 
 
 @dataclass(frozen=True)
