@@ -1,4 +1,4 @@
-"""What is worth a curve: the loss, the share kept, the mean score and the saving so far."""
+"""Figures for loggers: the loss, the share kept, the noise, the mean score and the saving so far."""
 
 from __future__ import annotations
 
