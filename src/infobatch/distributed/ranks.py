@@ -17,6 +17,7 @@ CALLS = (
 )
 MADE, NEW_EPOCH, STATE, LOAD = range(len(CALLS))
 _ABSENT = -1
+_TAG = 1714  # of our messages, so that none of the user's is taken for one
 _GRACE = 15.0  # seconds that rank 0 is given to tell the others who is missing
 
 
@@ -78,8 +79,8 @@ class Ranks:
         rank, world = self.here()
         everyone = torch.full((world, len(own)), _ABSENT, dtype=torch.int64)
         if rank > 0:
-            sent = dist.isend(own, self._process(0), group=self.group)
-            received = dist.irecv(everyone, self._process(0), group=self.group)
+            sent = dist.isend(own, self._process(0), group=self.group, tag=_TAG)
+            received = dist.irecv(everyone, self._process(0), group=self.group, tag=_TAG)
             if not _arrives(received, self.patience + _GRACE):
                 everyone[1:, 0] = own[0]  # of the others nothing is known, but that rank 0 is missing
             del sent
@@ -87,14 +88,15 @@ class Ranks:
         everyone[0] = own
         messages = {other: torch.empty_like(own) for other in range(1, world)}
         awaited = {
-            other: dist.irecv(message, self._process(other), group=self.group) for other, message in messages.items()
+            other: dist.irecv(message, self._process(other), group=self.group, tag=_TAG)
+            for other, message in messages.items()
         }
         deadline = time.monotonic() + self.patience
         for other, received in awaited.items():
             if _arrives(received, deadline - time.monotonic()):
                 everyone[other] = messages[other]
         present = [other for other in awaited if everyone[other, 0] != _ABSENT]
-        for sent in [dist.isend(everyone, self._process(other), group=self.group) for other in present]:
+        for sent in [dist.isend(everyone, self._process(other), group=self.group, tag=_TAG) for other in present]:
             _arrives(sent, _GRACE)
         return everyone
 
