@@ -142,14 +142,19 @@ def test_plans_do_not_depend_on_the_number_of_threads():
     assert np.array_equal(one.weights, three.weights)
 
 
-def test_the_users_default_device_does_not_matter():
+@pytest.mark.parametrize("options", [{}, {"index_key": "i"}, {"method": "infobatch-adaptive", "noise": 0.5}], ids=str)
+def test_the_users_default_device_does_not_matter(options):
     """As after torch.set_default_device("cuda"), by the one other device every machine has."""
     losses, index = torch.arange(50.0), torch.arange(50)
 
     def plan():
-        train_data = InfoBatch(range(50), num_epochs=4)
-        train_data.update(losses, index)
-        train_data.set_epoch(1)
+        train_data = InfoBatch(range(50), num_epochs=6, **options)
+        for epoch in range(3):
+            train_data.set_epoch(epoch)
+            kept = index[train_data.plan.indices.tolist()]
+            train_data.update(losses[kept], kept)
+        train_data.load_state_dict(train_data.state_dict())
+        assert float(train_data.loss) > 0
         return train_data.plan
 
     plain = plan()

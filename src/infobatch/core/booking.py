@@ -97,7 +97,7 @@ class Booking:
             plan = self.plan
             mean = float(plan.weights.mean()) if plan.repeats and len(plan) else plan.by_sample.mean()
             with lasting():
-                self._mean_weight = torch.tensor(mean, dtype=torch.float64)
+                self._mean_weight = torch.tensor(mean, dtype=torch.float64, device="cpu")
         return self._mean_weight
 
     def flush(self) -> None:

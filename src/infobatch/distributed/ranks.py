@@ -45,7 +45,7 @@ class Ranks:
 
         A message of fixed size, sent before any other, so that ranks that went different ways are told so.
         """
-        own = torch.tensor([call, *values], dtype=torch.int64)
+        own = torch.tensor([call, *values], dtype=torch.int64, device="cpu")
         everyone = self._by_way_of_rank_0(own) if self._uses_gloo() else self.all_gather(own)
         calls: list[int] = everyone[:, 0].tolist()
         absent = [rank for rank, made in enumerate(calls) if made == _ABSENT]
@@ -77,7 +77,7 @@ class Ranks:
     def _by_way_of_rank_0(self, own: torch.Tensor) -> torch.Tensor:
         """All ranks' messages, gathered by rank 0 and sent on to those that came; a row of -1 for one that did not."""
         rank, world = self.here()
-        everyone = torch.full((world, len(own)), _ABSENT, dtype=torch.int64)
+        everyone = torch.full((world, len(own)), _ABSENT, dtype=torch.int64, device="cpu")
         if rank > 0:
             sent = dist.isend(own, self._process(0), group=self.group, tag=_TAG)
             received = dist.irecv(everyone, self._process(0), group=self.group, tag=_TAG)
