@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from distributed import stepping
 from distributed.launch import forked
@@ -130,6 +131,16 @@ def test_positions_are_checked_as_ever() -> None:
     next(batches)
     with pytest.raises(DriftError, match="delivered 2 batches"):
         td.update(next(batches)[0])
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's own
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_loader_is_refused_at_the_first_batch(workers: int) -> None:
+    """Resumed, it would skip batches of what is left; by index nothing else would notice."""
+    td, _ = make(index_key="index")
+    loader = StatefulDataLoader(td, batch_sampler=td.batches(BATCH), num_workers=workers)
+    with pytest.raises(DriftError, match=r"does not work with torchdata's StatefulDataLoader.*use torch's DataLoader"):
+        next(iter(loader))
 
 
 def test_fewer_samples_than_steps() -> None:

@@ -38,6 +38,11 @@ class Delivery:
         self._tasks: Any = _UNKNOWN
         check_dataset_of_loader(self._ask("_dataset"), sampler)
         self._cut_by(self._ask("_index_sampler"), sampler)
+        if self.keeps_steps and type(loader_iterator).__module__.startswith("torchdata."):
+            raise DriftError(
+                "train_data.batches() does not work with torchdata's StatefulDataLoader, which skips batches when it "
+                "goes on from its state: use torch's DataLoader; the place in the epoch is in train_data.state_dict()"
+            )
 
     def _cut_by(self, source: Any, sampler: Sampler[int]) -> None:
         """The loader takes its batches from ``source``: are they cut from ``sampler``, in order?"""
