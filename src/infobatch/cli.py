@@ -181,7 +181,8 @@ def build() -> "Typer":
     def compare(
         recipe: Annotated[str, typer.Argument(help="A recipe's name (infobatch list recipes) or a .json file.")],
         methods: Annotated[str, typer.Option(help="Methods to compare, by commas.")] = "full,infobatch",
-        seeds: Annotated[int, typer.Option(min=1, help="How many, from 0 on.")] = 5,
+        seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
+        seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
         margin: Margin = 0.5,
         preset: Preset = "small",
         settings: Settings = None,
@@ -189,7 +190,7 @@ def build() -> "Typer":
         out: Out = Path("runs"),
     ) -> None:
         """Train a recipe with several methods and the same seeds, in turn, and compare them with full data."""
-        found = run(recipe, preset, settings, Sweep(split_methods(methods), range(seeds)), data, out)
+        found = run(recipe, preset, settings, Sweep(split_methods(methods), range(seed, seed + seeds)), data, out)
         tell(found.records(), margin)
 
     @app.command()

@@ -113,7 +113,7 @@ class InfoBatch(Dataset[Any]):
         self.num_epochs = num_epochs
         self.method = _method(method, ratio, options, saving=saving, rescale=rescale, strata=strata)
         annealed = self.method.info.anneals if anneal is None else anneal
-        pruning = pruning_epochs(num_epochs, delta if annealed else 1.0, warmup)
+        pruning = pruning_epochs(num_epochs, delta if annealed else 1.0, max(warmup, self.method.info.full_first))
         self.method.check(len(self), pruning, num_epochs)
         self._sampler = PlanSampler(self, seed)
         self._run = Run(

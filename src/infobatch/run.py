@@ -35,6 +35,12 @@ FORGOTTEN = (
     "ever be pruned. Give the loader our sampler, DataLoader(train_data, sampler=train_data.sampler, ...); or, if you "
     "draw the samples of train_data.plan by yourself, call train_data.set_epoch(epoch) before each epoch"
 )
+MUCH_NOISE = 1.5
+NOISY = (
+    "in epoch {epoch} the samples that stand in for pruned ones made gradients as noisy as if batches were {noise:.2f} "
+    "times smaller, which often costs accuracy: prune less (a lower ratio or saving), or use "
+    "method='infobatch-adaptive', which prunes as much as keeps this within 1.1. summary() tells it for every epoch"
+)
 OUTSIDE = (
     "update() without an index asks the loader which batch this is, and so runs outside the compiled graph. To compile "
     "it, name the samples: InfoBatch(..., index_key=...) and update(loss, index)"
@@ -73,6 +79,7 @@ class Run:
     _agreed_world: int = field(default=1, init=False)
     _shared_rejected: int = field(default=0, init=False)
     _resumed_from: int | None = field(default=None, init=False)  # checksum of the state that was just loaded
+    _warned: bool = field(default=False, init=False)  # of an epoch's noise
     _driven: bool = field(default=False, init=False)  # whether anyone asked for the sampler's indices, or set the epoch
 
     def __post_init__(self) -> None:
@@ -173,6 +180,7 @@ class Run:
             self._booking.close(on_purpose)
             self._share_scores()
             self._note_noise(self.plan)
+            self._warn_once_of_noise()
             self.table.warn_once_of_rejected()
             self._observe(self.plan, self._seen_in_epoch(), self.memory)
 
@@ -381,7 +389,9 @@ class Run:
         self._note_history()
         if self.position.part.world == 1 and self.position.complete:
             self._note_noise(self.plan)
-        expected = self._history.expected_saving(self.pruning, self.num_epochs)
+        plan = self.plan if self.chooses or self._upcoming is None else self._upcoming
+        latest = EpochStats(plan.epoch, plan.total, len(plan), seen=0)
+        expected = self._history.expected_saving(latest, self.pruning, self.num_epochs)
         guess = self.method.expected_saving(self.pruning, self.num_epochs)
         return Stats(
             epochs=self._history.in_order(),
@@ -402,7 +412,17 @@ class Run:
     def _note_noise(self, plan: EpochPlan) -> None:
         """Enter the noise factor of an epoch that is over, by the scores that its samples have now."""
         if plan.epoch in self._history:
-            self._history.change(plan.epoch, noise=plan.by_sample.noise(self.table.numpy()))
+            size = self.method.squared_norms(self.table.numpy())
+            self._history.change(plan.epoch, noise=plan.by_sample.noise(size))
+
+    def _warn_once_of_noise(self) -> None:
+        """Say so where stand-ins weigh so much that the model is likely to suffer."""
+        last = self._history.get(self.plan.epoch)
+        if self._warned or last is None or last.noise is None or last.noise <= MUCH_NOISE:
+            return
+        self._warned = True  # said once
+        if self.ranks.here()[0] == 0:
+            warnings.warn(NOISY.format(epoch=last.epoch, noise=last.noise), RuntimeWarning, stacklevel=6)
 
     def _seen_in_epoch(self) -> int:
         """Samples of the current plan trained on so far, by all ranks."""

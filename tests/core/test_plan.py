@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -303,11 +303,12 @@ def test_padding_is_the_plan_s_first_sample_also_after_a_resume(size: int, world
 
 
 @given(kept=st.integers(1, 400), left_out=st.integers(0, 400), batch=st.integers(1, 70))
+@example(kept=1, left_out=1, batch=2)
 def test_a_plan_ends_in_a_batch_that_full_data_has_or_is_not_pruned(kept, left_out, batch):
     total = kept + left_out
     cut = surplus(kept, total, batch)
     if cut is None:
-        assert batch < total  # where all data fits into one batch, that batch only gets smaller
+        assert batch < total or kept == 1  # where all data fits into one batch, it only gets smaller, but not to one
         return
     assert 0 <= cut <= kept / 4
     assert (kept - cut) % batch in (0, total % batch) or total <= batch

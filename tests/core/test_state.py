@@ -237,6 +237,8 @@ def test_a_state_of_version_2_goes_on_as_it_would_have(name):
             for x, *index in loader:
                 mean = train_data.update((1 + torch.sin(x * 1.7 + epoch)).float(), *index)
                 way.append([epoch, x.long().tolist(), float(mean)])
-        assert way == saved["way"][done:]
-        torch.testing.assert_close(torch.from_numpy(train_data.scores.copy()), saved["scores"], rtol=0, atol=0)
+        # The plans are the same to the bit. A sine and a sum differ in their last bit from one processor to another.
+        assert [step[:2] for step in way] == [step[:2] for step in saved["way"][done:]]
+        assert [step[2] for step in way] == pytest.approx([step[2] for step in saved["way"][done:]], rel=1e-6)
+        torch.testing.assert_close(torch.from_numpy(train_data.scores.copy()), saved["scores"], rtol=1e-6, atol=1e-6)
         assert [[e.epoch, e.total, e.kept, e.seen] for e in train_data.stats.epochs] == saved["history"]

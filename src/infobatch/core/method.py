@@ -25,6 +25,7 @@ class MethodInfo:
     reference: str
     unbiased: bool  # E[weight · kept] = 1 for every sample with default options; a test shows it
     anneals: bool = True  # whether the last (1 - delta) of the epochs are full by default
+    full_first: int = 1  # how many epochs are full at the start, because nothing can be told before
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,10 @@ class Method(ABC):
     @abstractmethod
     def options(self) -> dict[str, object]:
         """The options this method was made with: plain values, for checkpoints and messages."""
+
+    def squared_norms(self, scores: NDArray[np.float32]) -> NDArray[np.floating]:
+        """The squared gradient norms that these scores stand for, up to a factor. A smooth loss bounds its own."""
+        return scores
 
     def check(self, size: int, pruning: range, num_epochs: int) -> None:  # noqa: B027 (a hook, not a duty)
         """Raise ValueError if the options cannot be met on this many samples and epochs."""

@@ -106,7 +106,7 @@ def surplus(kept: int, total: int, batch: int) -> int | None:
     A plan of 1,281 samples ends in a batch of one where full data, 2,048 samples in batches of 32, never has one, and
     batch norm fails on it. Full data ends in a whole batch or in one of ``total % batch`` samples; so must a plan. A
     plan that would lose more than a quarter of its samples by this, or that would be shorter than a batch, is better
-    not pruned. Where all data fits into one batch there is no last batch to mend.
+    not pruned. Where all data fits into one batch, only a batch of one is mended.
 
     >>> surplus(1281, 2048, 32), surplus(1281, 2049, 32), surplus(40, 64, 32), surplus(60, 64, 32)
     (1, 0, 8, None)

@@ -46,9 +46,13 @@ class History(dict[int, EpochStats]):
         """Samples left out in all epochs before this one."""
         return sum(e.saved for e in self.values() if e.epoch < epoch)
 
-    def expected_saving(self, pruning: range, num_epochs: int) -> float | None:
-        """The saving so far, and the last pruned epoch's share for those to come; None before any."""
-        pruned = [e for e in self.in_order() if e.epoch in pruning]
+    def expected_saving(self, latest: EpochStats, pruning: range, num_epochs: int) -> float | None:
+        """The saving so far, and the last pruned epoch's share for those to come; None before any.
+
+        ``latest`` is the epoch that was planned last, which may not have begun.
+        """
+        known = self if latest.epoch in self else {**self, latest.epoch: latest}
+        pruned = [known[epoch] for epoch in sorted(known) if epoch in pruning]
         if not pruned:
             return None
         to_come = len(range(pruned[-1].epoch + 1, pruning.stop))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,7 +26,9 @@ class ClassificationRecipe(AugmentedRecipe):
 
     ``mixup`` and ``cutmix`` are the α of these, 0 for none: inputs are then mixed in pairs, scored as in appendix A.3
     of the paper and weighed as pairs. ``random_erase`` is its probability. ``ema`` is the decay of a running average of
-    the weights, by which the model is judged; 0 judges the weights themselves.
+    the weights, by which the model is judged; 0 judges the weights themselves. ``pool`` makes images in memory smaller
+    by that factor. With ``judge_rest`` the training images after the first ``samples`` join the test images, so that
+    small differences can be seen.
     """
 
     task: ClassVar[str] = "classification"
@@ -40,6 +42,8 @@ class ClassificationRecipe(AugmentedRecipe):
     mixup: float = 0.0
     cutmix: float = 0.0
     ema: float = 0.0
+    pool: int = 1
+    judge_rest: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,9 +52,25 @@ class ClassificationRecipe(AugmentedRecipe):
         for name in ("label_smoothing", "ema"):
             if getattr(self, name) >= 1:
                 raise ValueError(f"{name} must be below 1, got {getattr(self, name)}")
+        if self.judge_rest and self.samples is None:
+            raise ValueError("judge_rest=true needs samples: without it no training image is left to judge by")
 
     def create_task(self, data: Path | None = None) -> Classification:
-        return Classification(self, datasets.load(self.dataset, data))
+        return Classification(self, self._cut(datasets.load(self.dataset, data)))
+
+    def _cut(self, data: datasets.Images) -> datasets.Images:
+        """The images as ``pool`` and ``judge_rest`` want them."""
+        if self.pool == 1 and not self.judge_rest:
+            return data
+        train, test = data.train, data.test
+        if not isinstance(train, datasets.ImageSplit) or not isinstance(test, datasets.ImageSplit):
+            raise ValueError(f"pool and judge_rest are for images in memory, and {data.name} is read as it is needed")
+        if self.judge_rest:
+            assert self.samples is not None
+            test = train.after(self.samples, test)
+        if self.pool > 1:
+            train, test = train.pooled(self.pool), test.pooled(self.pool)
+        return replace(data, train=train, test=test)
 
 
 class Classification(ImageTask):

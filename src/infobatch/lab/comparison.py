@@ -108,7 +108,7 @@ class Comparison:
         self, task: Task, method: MethodSpec, chosen: Chosen | None, seed: int, recipe: Recipe | None = None
     ) -> Training:
         """The run from its start, or from where it was interrupted."""
-        recipe = recipe or replace(self.recipe, epochs=method.epochs(self.recipe.epochs))
+        recipe = recipe or method.applied_to(self.recipe)
         run = Training(task, recipe, method, seed, chosen)
         if (path := self._place(method, seed) / STATE).exists():
             run.load_state_dict(checkpoint.load(path))

@@ -41,6 +41,23 @@ class ImageSplit:
         """The first ``count`` samples; None for all."""
         return ImageSplit(self.images[:count], self.labels[:count])
 
+    def after(self, count: int, more: ImageSplit) -> ImageSplit:
+        """The samples after the first ``count``, and then ``more``."""
+        images, labels = (self.images[count:], more.images), (self.labels[count:], more.labels)
+        return ImageSplit(np.concatenate(images), np.concatenate(labels))
+
+    def pooled(self, side: int) -> ImageSplit:
+        """Smaller images: each pixel the mean of ``side`` × ``side``.
+
+        >>> ImageSplit(np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1), np.zeros(1)).pooled(2).images.ravel().tolist()
+        [2, 4, 10, 12]
+        """
+        count, height, width, channels = self.images.shape
+        if height % side or width % side:
+            raise ValueError(f"pool must divide the images' sides, {height} and {width} pixels, got {side}")
+        cells = self.images.reshape(count, height // side, side, width // side, side, channels)
+        return ImageSplit(np.rint(cells.mean((2, 4), dtype=np.float32)).astype(np.uint8), self.labels)
+
 
 @dataclass(frozen=True)
 class Images:
@@ -104,12 +121,27 @@ def _arrays(path: Path, classes: int) -> tuple[ImageSplit, ImageSplit]:
     return train, test
 
 
-def _fashion_mnist(path: Path) -> _Read:
-    data = fashion.load_original(path.parent)
-    train, test = (
-        ImageSplit(split.images[..., None], split.labels.astype(np.int64)) for split in (data.train, data.test)
-    )
-    return train, test, fashion.CLASSES
+def _idx(classes: tuple[str, ...]) -> Callable[[Path], _Read]:
+    """A reader of MNIST's four files, whose form Fashion-MNIST has taken over."""
+
+    def read(path: Path) -> _Read:
+        data = fashion.load_original(path.parent)
+        train, test = (
+            ImageSplit(split.images[..., None], split.labels.astype(np.int64)) for split in (data.train, data.test)
+        )
+        return train, test, classes
+
+    return read
+
+
+def _audiomnist(path: Path) -> _Read:
+    """Spoken digits as log-mel pictures; the speakers of the test are not heard in training."""
+    with np.load(path) as arrays:
+        train, test = (
+            ImageSplit(arrays[f"{split}_x"][..., None], arrays[f"{split}_y"].astype(np.int64))
+            for split in ("train", "test")
+        )
+    return train, test, _DIGITS
 
 
 # -- CIFAR ----------------------------------------------------------------------------------------------------------
@@ -237,7 +269,23 @@ _CIFAR100_WORDS = """
 """
 _CIFAR100 = tuple(_CIFAR100_WORDS.split())
 
+_DIGITS = tuple("0123456789")
+
 _SOURCES: dict[str, _Source] = {
+    "mnist": _Source(
+        ("train-images-idx3-ubyte.gz", "mnist/train-images-idx3-ubyte.gz", "MNIST/raw/train-images-idx3-ubyte.gz"),
+        _idx(_DIGITS),
+        (0.1307,),
+        (0.3081,),
+        "http://yann.lecun.com/exdb/mnist (the four *-ubyte.gz files)",
+    ),
+    "audiomnist": _Source(
+        ("audiomnist.npz",),
+        _audiomnist,
+        (0.5702,),
+        (0.1935,),
+        "https://github.com/soerenab/AudioMNIST, as 32 × 32 log-mel pictures: train_x, train_y, test_x, test_y",
+    ),
     "fashion-mnist": _Source(
         (
             "train-images-idx3-ubyte.gz",
@@ -245,7 +293,7 @@ _SOURCES: dict[str, _Source] = {
             "FashionMNIST/raw/train-images-idx3-ubyte.gz",
             "fashion-mnist.npz",
         ),
-        _or_arrays(_fashion_mnist, fashion.CLASSES),
+        _or_arrays(_idx(fashion.CLASSES), fashion.CLASSES),
         (fashion.MEAN,),
         (fashion.STD,),
         "https://github.com/zalandoresearch/fashion-mnist (the four *-ubyte.gz files)",

@@ -19,9 +19,16 @@ from .device import for_precision
 from .folders import Decoded, Lazy
 from .recipe import Recipe
 
-_PADDING = 4
 _TEST_BATCH = 500  # of images in memory
-AUGMENTATIONS = ("none", "flip", "crop-flip")
+# How far an image is shifted at most, in pixels, and whether it is mirrored.
+AUGMENTATIONS = {
+    "none": (0, False),
+    "flip": (0, True),
+    "crop-flip": (4, True),
+    "shift-1": (1, False),
+    "shift-2": (2, False),
+    "shift-2-flip": (2, True),
+}
 
 
 class ImageRecipe(Recipe):
@@ -84,6 +91,11 @@ class ImageTask:
                 f"{data.name} is read and cropped at random by the loader's workers, which draw from its generator: "
                 "workers must be at least 1, got 0 (--set workers=4)"
             )
+        if isinstance(train, Lazy) and recipe.augment.startswith("shift"):
+            raise ValueError(
+                f"augment={recipe.augment} shifts images in memory, and {data.name} is read as it is needed: use "
+                "crop-flip, flip or none"
+            )
         self.train = Decoded(train, recipe.augment) if isinstance(train, Lazy) else InMemory(train)
         self.test = Decoded(test) if isinstance(test, Lazy) else InMemory(test)
         self.mean, self.std = (
@@ -137,21 +149,23 @@ def batches(data: InMemory | Decoded, recipe: Recipe) -> Iterator[tuple[Tensor, 
 
 
 def augmented(images: Tensor, how: str, generator: torch.Generator) -> Tensor:
-    """Images mirrored with probability ½ and, with "crop-flip", shifted by up to 4 pixels, each by its own chance.
+    """Images mirrored with probability ½ and shifted, as ``how`` says, each by its own chance.
 
     Chance is drawn on the CPU, so that it is the same whatever device the images are on.
     """
     if how == "none":
         return images
     count, _, height, width = images.shape
-    mirrored = torch.rand(count, generator=generator) < 0.5
+    furthest, mirrors = AUGMENTATIONS[how]
     columns = torch.arange(width).expand(count, -1)
-    columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    if mirrors:
+        mirrored = torch.rand(count, generator=generator) < 0.5
+        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
     rows = torch.arange(height).expand(count, -1)
-    if how == "crop-flip":
-        images = pad(images, (_PADDING,) * 4)
-        columns = columns + torch.randint(0, 2 * _PADDING + 1, (count, 1), generator=generator)
-        rows = rows + torch.randint(0, 2 * _PADDING + 1, (count, 1), generator=generator)
+    if furthest:
+        images = pad(images, (furthest,) * 4)
+        columns = columns + torch.randint(0, 2 * furthest + 1, (count, 1), generator=generator)
+        rows = rows + torch.randint(0, 2 * furthest + 1, (count, 1), generator=generator)
     # One gather for all images: element [b, c, y, x] is images[b, c, rows[b, y], columns[b, x]].
     flat = (rows * images.shape[3])[:, :, None] + columns[:, None, :]
     index = flat.flatten(1)[:, None, :].to(images.device)

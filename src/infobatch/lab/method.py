@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import methods, static
-from .recipe import check_choice
+from .recipe import Recipe, check_choice
 
 # Comparisons that have a name of their own.
 NAMED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -25,6 +25,7 @@ class MethodSpec:
     ``cost`` shortens the schedule until training costs this share of the forward passes of full data: with
     ``saving=0.3,cost=0.5`` an InfoBatch whose epochs save 30 % gets 5/7 of the epochs (table 1's †). ``steps=stay``
     trains with as many steps as full data and smaller batches (``InfoBatch.batches``); else epochs have fewer steps.
+    ``lr`` is a learning rate to use instead of the recipe's.
     """
 
     label: str
@@ -32,6 +33,7 @@ class MethodSpec:
     options: dict[str, Any] = field(default_factory=dict)
     cost: float | None = None
     steps_stay: bool = False
+    lr: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> MethodSpec:
@@ -54,13 +56,15 @@ class MethodSpec:
             if not equals:
                 raise ValueError(f"method {text!r}: {setting!r} must be OPTION=VALUE")
             options = {**options, key: _value(value)}
-        cost = options.get("cost")
+        of_the_lab = {key: options[key] for key in ("cost", "steps", "lr") if key in options}
+        options = {key: value for key, value in options.items() if key not in of_the_lab}
+        cost, lr, steps = of_the_lab.get("cost"), of_the_lab.get("lr"), of_the_lab.get("steps", "fewer")
         if cost is not None:
-            options = {key: value for key, value in options.items() if key != "cost"}
             _check_cost(text, method, options, cost)
-        options, steps = {key: value for key, value in options.items() if key != "steps"}, options.get("steps", "fewer")
+        if lr is not None and (not isinstance(lr, int | float) or lr <= 0):
+            raise ValueError(f"method {text!r}: lr, the learning rate, must be above 0, got {lr!r}")
         check_choice(f"method {text!r}: steps", steps, ("fewer", "stay"))
-        found = cls(text, method, options, cost, steps == "stay")
+        found = cls(text, method, options, cost, steps == "stay", lr)
         if found.static:
             _check_subset(found.static, options)
         return found
@@ -74,6 +78,10 @@ class MethodSpec:
     def static(self) -> str | None:
         """The static method that selects what is trained on, if it is one."""
         return self.name.removeprefix(STATIC) if self.name.startswith(STATIC) else None
+
+    def applied_to(self, recipe: Recipe) -> Recipe:
+        """The recipe with this method's number of epochs and learning rate."""
+        return replace(recipe, epochs=self.epochs(recipe.epochs), lr=recipe.lr if self.lr is None else self.lr)
 
     def epochs(self, full: int) -> int:
         """How many epochs to train where full data has ``full``.

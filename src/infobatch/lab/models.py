@@ -11,7 +11,8 @@ from ..integrations import needs
 
 # Ours, and those of timm that the paper trains; a ResNet gets a stem for small images where the images are small.
 _SWIN, _VIT = "swin_tiny_patch4_window7_224", "vit_base_patch16_224"
-NAMES = ("small-cnn", "strided-cnn", "conv-mlp", "resnet-compact", "resnet-narrow", "resnet18", "resnet50", _SWIN, _VIT)
+_OURS = ("small-cnn", "strided-cnn", "pooled-cnn", "conv-mlp", "residual-mlp", "resnet-compact", "resnet-narrow")
+NAMES = (*_OURS, "resnet18", "resnet50", _SWIN, _VIT)
 _SMALL_IMAGE = 64
 _PATCH = {_SWIN: 4, _VIT: 16}
 _DROP_PATH = {_SWIN: 0.2}  # the paper's, appendix A.3
@@ -25,6 +26,10 @@ def create(name: str, classes: int, channels: int, size: int, seed: int) -> nn.M
             return small_cnn(classes, channels, size)
         if name == "strided-cnn":
             return strided_cnn(classes, channels)
+        if name == "pooled-cnn":
+            return pooled_cnn(classes, channels)
+        if name == "residual-mlp":
+            return ResidualMLP(classes, channels * size * size)
         if name == "conv-mlp":
             return conv_mlp(classes, channels, size)
         if name == "resnet-compact":
@@ -61,6 +66,17 @@ def strided_cnn(classes: int, channels: int, width: int = 16) -> nn.Module:
     )
 
 
+def pooled_cnn(classes: int, channels: int, width: int = 12) -> nn.Module:
+    """Three convolutions, averaged over the quarters of the image: 23,000 weights that take long to fit their data."""
+
+    def block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
+        convolution = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
+
+    layers = [*block(channels, width, 2), *block(width, 2 * width, 1), nn.MaxPool2d(2), *block(2 * width, 4 * width, 1)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16 * width, classes))
+
+
 def conv_mlp(classes: int, channels: int, size: int, width: int = 16, hidden: int = 256) -> nn.Module:
     """The same convolutions with a hidden layer on all they find: many weights, few operations, so that it can fit.
 
@@ -82,6 +98,28 @@ class _TwinOfOne(nn.Module):
         if self.training and len(images) == 1:
             return self.body(torch.cat([images, images])).mean(0, keepdim=True)  # type: ignore[no-any-return]
         return self.body(images)  # type: ignore[no-any-return]
+
+
+class ResidualMLP(nn.Module):
+    """A hidden layer and a residual block on the pixels: a run takes seconds."""
+
+    def __init__(self, classes: int, pixels: int, width: int = 128) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Flatten(), nn.Linear(pixels, width, bias=False), nn.BatchNorm1d(width), nn.ReLU())
+        self.block = nn.Sequential(
+            nn.Linear(width, width, bias=False),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Linear(width, width, bias=False),
+            nn.BatchNorm1d(width),
+        )
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        hidden = self.first(images)
+        found: Tensor = self.head(torch.relu(hidden + self.block(hidden)))
+        return found
 
 
 def _halving(channels: int, width: int) -> list[nn.Module]:

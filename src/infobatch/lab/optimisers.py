@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from .recipe import Recipe
 
 OPTIMISERS = ("sgd", "adam", "adamw", "radam", "lars", "lamb")
-SCHEDULES = ("onecycle", "cosine", "warmup-cosine", "poly", "constant")
+SCHEDULES = ("onecycle", "cosine", "warmup-cosine", "warmup20-cosine", "poly", "constant")
 _BETA2 = 0.999
 _POWER = 0.9  # mmsegmentation's
-_WARM_UP = 10 / 350  # of the steps: the paper's, for Swin (appendix A.3)
+# Of the steps: the paper's for Swin (appendix A.3), and 20 %.
+_WARM_UP = {"warmup-cosine": 10 / 350, "warmup20-cosine": 0.2}
 _LOWEST = 1e-3  # of the learning rate, where the warm-up begins and the cosine after it ends
 
 
@@ -58,13 +59,13 @@ def schedule(recipe: Recipe, optimiser: torch.optim.Optimizer, total_steps: int)
         return lr_scheduler.CosineAnnealingLR(optimiser, total_steps)
     if recipe.schedule == "poly":
         return lr_scheduler.PolynomialLR(optimiser, total_steps, power=_POWER)
-    if recipe.schedule == "warmup-cosine":
-        return lr_scheduler.LambdaLR(optimiser, lambda step: _warmed(step, total_steps))
+    if recipe.schedule in _WARM_UP:
+        warm = max(1, round(_WARM_UP[recipe.schedule] * total_steps))
+        return lr_scheduler.LambdaLR(optimiser, lambda step: _warmed(step, warm, total_steps))
     return lr_scheduler.ConstantLR(optimiser, factor=1.0)
 
 
-def _warmed(step: int, total_steps: int) -> float:
-    """The share of the learning rate: up in a line over the first steps, down in half a cosine over the others."""
-    warm = max(1, round(_WARM_UP * total_steps))
+def _warmed(step: int, warm: int, total_steps: int) -> float:
+    """The share of the learning rate: up in a line over ``warm`` steps, down in half a cosine over the others."""
     down = (1 + math.cos(math.pi * (step - warm) / max(1, total_steps - warm))) / 2
     return _LOWEST + (1 - _LOWEST) * (step / warm if step < warm else down)

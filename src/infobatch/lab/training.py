@@ -128,6 +128,7 @@ class Training:
         """One pass over the epoch's plan. The clock runs while the plan is made and worked off, not in ``watch``."""
         epoch, seconds, since = self.epoch, 0.0, time.perf_counter()
         self.train_data.set_epoch(epoch)
+        expected = self.train_data.stats.expected_saving
         kept, done, trained = len(self.train_data.sampler), 0, 0
         weighted = torch.zeros((), device=next(self.model.parameters()).device)
         before, weigh = sum(self.history["times"]), PairLosses(self.train_data.plan)
@@ -162,7 +163,7 @@ class Training:
                 # the losses of all runs comparable. In the middle of an epoch it is extrapolated.
                 mean = weighted.item() / worth * (kept / trained)
                 seconds += time.perf_counter() - since
-                watch(self._tick(epoch, done, kept, mean, before + seconds))
+                watch(self._tick(epoch, done, kept, mean, before + seconds, expected))
                 since = time.perf_counter()
         self._look_at_left_out()
         seconds += time.perf_counter() - since
@@ -219,8 +220,9 @@ class Training:
         own = self.selected[self.train_data.plan.order[done : done + len(losses)]]
         return losses * torch.from_numpy(own).to(losses)
 
-    def _tick(self, epoch: int, done: int, kept: int, loss: float, seconds: float) -> Tick:
-        return Tick(self.method.label, self.seed, epoch, self.recipe.epochs, done, kept, self.total, loss, seconds)
+    def _tick(self, epoch: int, done: int, kept: int, loss: float, seconds: float, saving: float) -> Tick:
+        place = (epoch, self.recipe.epochs, done, kept, self.total)
+        return Tick(self.method.label, self.seed, *place, loss, seconds, saving)
 
     def record(self, environment: dict[str, Any]) -> RunRecord:
         """What is kept of the run."""
@@ -237,6 +239,7 @@ class Training:
             preparation=0.0 if self.chosen is None else self.chosen.seconds,
             hardest=_top(np.nan_to_num(scores, nan=-np.inf), SHOWN),
             most_pruned=_top(self.left_out, SHOWN),
+            noise=tuple(1.0 if e.noise is None else e.noise for e in self.train_data.stats.epochs),
             further=tuple(self.task.further(self._judge)) if hasattr(self.task, "further") else (),
             recipe=self.recipe.as_data(),
             environment=environment,

@@ -30,7 +30,7 @@ _PAIRS = 1 << 17  # about so many are looked at
 _LEAST = 4  # pairs in a bin
 
 # What a loss says of the gradient's size, squared.
-SIZES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+SIZES: dict[str, Callable[[NDArray[np.floating]], NDArray[np.floating]]] = {
     "smooth": lambda loss: np.maximum(loss, 0),  # ‖∇l‖² ≤ 2L·l for any loss that is smooth and not negative
     "cross-entropy": lambda loss: np.square(-np.expm1(-np.maximum(loss, 0))),  # (1 - e^-l)², the last layer's
     "norm": np.square,  # the score is a gradient's norm already
@@ -56,6 +56,7 @@ class NoiseBudget(Method):
         summary="as much as keeps the gradient noise within a budget: as if the batch were 1 + noise times smaller",
         reference="this library; after Qin et al., InfoBatch, ICLR 2024, appendix B.3",
         unbiased=True,
+        full_first=2,
     )
 
     def __init__(
@@ -81,14 +82,17 @@ class NoiseBudget(Method):
         self.floor = checked_part("floor", floor, "the least probability to keep a sample")
         self.strata = None if strata is None else numbered_labels(strata)
 
+    def squared_norms(self, scores: NDArray[np.float32]) -> NDArray[np.floating]:
+        return SIZES[self.size](scores)
+
     def check(self, size: int, pruning: range, num_epochs: int) -> None:
         if self.strata is not None and len(self.strata) != size:
             raise ValueError(f"strata must hold one label per sample: got {len(self.strata)} for a dataset of {size}")
-        most = (1 - self.floor) * max(len(pruning) - 1, 0) / num_epochs
+        most = (1 - self.floor) * len(pruning) / num_epochs
         if self.saving is not None and self.saving > most:
             raise ValueError(
-                f"saving={self.saving} cannot be reached: {max(len(pruning) - 1, 0)} of {num_epochs} epochs are "
-                f"pruned, each by at most {1 - self.floor:.0%}, which saves {most:.3f}. Ask for less, raise delta, or "
+                f"saving={self.saving} cannot be reached: {len(pruning)} of {num_epochs} epochs are pruned, "
+                f"each by at most {1 - self.floor:.0%}, which saves {most:.3f}. Ask for less, raise delta, or "
                 "train more epochs"
             )
 
@@ -152,7 +156,7 @@ class NoiseBudget(Method):
     def expected_saving(self, pruning: range, num_epochs: int) -> float:
         if self.saving is not None:
             return self.saving
-        return self.noise / (1 + self.noise) * max(len(pruning) - 1, 0) / num_epochs  # if scores say nothing
+        return self.noise / (1 + self.noise) * len(pruning) / num_epochs  # if scores say nothing
 
     def options(self) -> dict[str, object]:
         return {
@@ -172,7 +176,7 @@ class Calibration:
     size: NDArray[np.float64]  # m, one per bin
 
     @classmethod
-    def of(cls, before: NDArray[np.float32], size: NDArray[np.float64], weight: NDArray[np.float64]) -> Calibration:
+    def of(cls, before: NDArray[np.float32], size: NDArray[np.floating], weight: NDArray[np.float64]) -> Calibration:
         """Bins of equally many pairs (prediction ``before``, ``size`` found); each pair has a weight."""
         bins_wanted = min(BINS, len(before) // _LEAST)
         places = np.arange(1, bins_wanted) * len(before) // bins_wanted

@@ -84,7 +84,7 @@ def shown(console: Console, left: TimeLeft | None = None) -> Iterator[Callable[[
             key = (tick.seed, tick.method)
             fields: dict[str, Any] = {
                 "at": f"epoch {tick.epoch + 1}/{tick.epochs}",
-                "share": f"{tick.kept / tick.total:4.0%} of the data",
+                "share": f"{tick.kept / tick.total:4.0%} of the data{_expected(tick)}",
                 "loss": f"loss {tick.loss:.3f}",
                 "seconds": f"{tick.seconds:5.1f} s",
             }
@@ -108,14 +108,18 @@ def _make_room(progress: Progress) -> None:
         progress.update(done[0].id, visible=False)
 
 
+def _expected(tick: Tick) -> str:
+    return f", saving {tick.saving:.0%} in all" if tick.saving else ""
+
+
 def _line(console: Console, tick: Tick, left: TimeLeft | None) -> None:
     if left is not None:
         left.note(tick)
     if tick.done == tick.kept:
         console.print(
             f"{title(tick.method):<10} seed {tick.seed}  epoch {tick.epoch + 1:>3}/{tick.epochs}  "
-            f"{tick.kept:>6,} samples ({tick.kept / tick.total:4.0%})  loss {tick.loss:.3f}  {tick.seconds:6.1f} s"
-            + ("" if left is None else f"  {left} left"),
+            f"{tick.kept:>6,} samples ({tick.kept / tick.total:4.0%}){_expected(tick)}  loss {tick.loss:.3f}  "
+            f"{tick.seconds:6.1f} s" + ("" if left is None else f"  {left} left"),
             highlight=False,
             soft_wrap=True,
         )

@@ -32,7 +32,10 @@ def title(method: str) -> str:
 
 @dataclass(frozen=True)
 class Tick:
-    """Where a run is: ``done`` of the epoch's ``kept`` of ``total`` samples, its mean loss, the run's time so far."""
+    """Where a run is: ``done`` of the epoch's ``kept`` of ``total`` samples, its mean loss, the run's time so far.
+
+    ``saving`` is the share of the whole training that is expected to be saved, as far as can be told now.
+    """
 
     method: str
     seed: int
@@ -43,6 +46,7 @@ class Tick:
     total: int
     loss: float
     seconds: float
+    saving: float = 0.0
 
 
 class Measure(NamedTuple):
@@ -57,13 +61,13 @@ class Measure(NamedTuple):
 class RunRecord:
     """One training run: on how much, how long, how good, and where.
 
-    ``kept``, ``losses``, ``times``, ``values`` and ``histograms`` hold one entry per epoch: the samples trained on, of
-    ``total``; the mean loss over all samples, as estimated by the weighted losses of those; the seconds of the training
-    loop; the metric on held-out data; how many scores lie between two ``SCORE_EDGES``. ``saving`` is the share of full
-    training that was saved, ``overhead`` the seconds spent in the library itself, ``preparation`` those spent before
-    training to select what is trained on. ``hardest`` and ``most_pruned`` name
-    samples, with their score and with how often they were left out. ``further`` is what else was measured at the end.
-    ``scores`` is the table after training.
+    ``kept``, ``losses``, ``times``, ``values``, ``histograms`` and ``noise`` hold one entry per epoch: the samples
+    trained on, of ``total``; the mean loss over all samples, as estimated by the weighted losses of those; the seconds
+    of the training loop; the metric on held-out data; how many scores lie between two ``SCORE_EDGES``; the noise factor
+    (how many times smaller batches would be as noisy). The last two are empty in old records. ``saving`` is the share
+    of full training that was saved, ``overhead`` the seconds spent in the library itself, ``preparation`` those spent
+    before training to select what is trained on. ``hardest`` and ``most_pruned`` name samples, with their score and
+    with how often they were left out. ``further`` is what else was measured at the end.
     """
 
     method: str
@@ -79,6 +83,7 @@ class RunRecord:
     overhead: float = 0.0
     preparation: float = 0.0
     histograms: tuple[tuple[int, ...], ...] = ()
+    noise: tuple[float, ...] = ()
     hardest: tuple[tuple[int, float], ...] = ()
     most_pruned: tuple[tuple[int, float], ...] = ()
     further: tuple[Measure, ...] = ()
