@@ -67,7 +67,7 @@ class RunRecord:
     (how many times smaller batches would be as noisy). The last two are empty in old records. ``saving`` is the share
     of full training that was saved, ``overhead`` the seconds spent in the library itself, ``preparation`` those spent
     before training to select what is trained on. ``hardest`` and ``most_pruned`` name samples, with their score and
-    with how often they were left out. ``further`` is what else was measured at the end.
+    with how often they were left out. ``further`` is what else was measured at the end, ``scores`` the table then.
     """
 
     method: str
