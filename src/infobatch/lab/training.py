@@ -103,7 +103,14 @@ class Training:
         self.scheduler = paced(optimisers.schedule(recipe, self.optimizer, recipe.epochs * steps), self.train_data)
         self.scaler = torch.amp.GradScaler("cuda", enabled=recipe.precision == "fp16")
         self.left_out = np.zeros(self.total, np.int32)  # how often each sample was
-        self.history: dict[str, list[Any]] = {"kept": [], "losses": [], "times": [], "values": [], "histograms": []}
+        self.history: dict[str, list[Any]] = {
+            "kept": [],
+            "losses": [],
+            "times": [],
+            "values": [],
+            "histograms": [],
+            "noise": [],
+        }
 
     @property
     def epoch(self) -> int:
@@ -194,7 +201,8 @@ class Training:
         self.left_out[self._samples(self.train_data.plan.indices)] -= 1
         scores = self.train_data.scores
         counts = np.histogram(np.clip(scores[~np.isnan(scores)], SCORE_EDGES[0], SCORE_EDGES[-1]), SCORE_EDGES)[0]
-        found = (kept, loss, seconds, self._judged(), counts.tolist())
+        noise = self.train_data.plan.by_sample.noise(scores)  # by the same measure of gradients for all methods
+        found = (kept, loss, seconds, self._judged(), counts.tolist(), noise)
         for values, value in zip(self.history.values(), found, strict=True):
             values.append(value)
 
@@ -239,7 +247,6 @@ class Training:
             preparation=0.0 if self.chosen is None else self.chosen.seconds,
             hardest=_top(np.nan_to_num(scores, nan=-np.inf), SHOWN),
             most_pruned=_top(self.left_out, SHOWN),
-            noise=tuple(1.0 if e.noise is None else e.noise for e in self.train_data.stats.epochs),
             further=tuple(self.task.further(self._judge)) if hasattr(self.task, "further") else (),
             recipe=self.recipe.as_data(),
             environment=environment,

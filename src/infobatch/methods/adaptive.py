@@ -21,10 +21,9 @@ from ..core.draw import ALWAYS, fixed_size, group_sizes
 from ..core.method import Epoch, Memory, Method, MethodInfo
 from ..core.weights import MAX_LEVELS, Weights
 from .grouped import counts, label_digest, numbered_labels, scaled_to
-from .ranked import average
 
 BINS = 32
-PREDICTORS = {"last loss": 1.0, "average": 0.4}  # how much of a new loss enters
+FORGOTTEN = 0.2  # of what a past loss counts, per epoch
 _HALVINGS = 60
 _PAIRS = 1 << 17  # about so many are looked at
 _LEAST = 4  # pairs in a bin
@@ -40,11 +39,10 @@ SIZES: dict[str, Callable[[NDArray[np.floating]], NDArray[np.floating]]] = {
 class NoiseBudget(Method):
     """Prunes as much as keeps the noise factor V at ``1 + noise``.
 
-    What a sample's gradient is expected to be is learned from the last epoch: every sample that was trained in it is a
-    pair (prediction before, loss now). Predictions are cut into bins of equally many pairs; the mean size of a bin's
-    losses is what a sample with such a prediction is expected to bring. Of the predictors, the last loss and an average
-    of past losses, each epoch takes the one that saves more at the same noise. π is per bin, draws are of fixed size
-    per bin and weights exact.
+    A sample is predicted by the average of its past losses, in which recent ones count more. What gradient to expect
+    where a prediction is so high is learned from the last epoch (:class:`Calibration`): each sample that was trained in
+    it is a pair of its prediction before and its loss then. Probabilities are per bin of the prediction, draws of fixed
+    size per bin, weights exact.
 
     ``size`` says how a gradient's size follows from the score: "smooth" for any loss, "cross-entropy", or "norm" where
     the score is a gradient's norm. ``floor`` is the least probability. With ``saving``, that share of training is saved
@@ -97,34 +95,34 @@ class NoiseBudget(Method):
             )
 
     def memory(self) -> dict[str, int]:
-        """Each predictor's value before the last epoch, and now."""
-        return {"before": len(PREDICTORS), "now": len(PREDICTORS)}
+        """The prediction of each sample and by how many losses it counts; the prediction before its last training."""
+        return {"prediction": 1, "count": 1, "before": 1}
 
     def observe(self, scores: NDArray[np.float32], trained: NDArray[np.integer], memory: Memory) -> None:
-        before, now = memory["before"], memory["now"]
-        before[:] = now
-        for row, alpha in enumerate(PREDICTORS.values()):
-            now[row, trained] = average(now[row, trained], scores[trained], alpha)
+        prediction, count, before = memory["prediction"], memory["count"], memory["before"]
+        now = np.zeros(len(scores), bool)
+        now[trained] = True
+        now &= ~np.isnan(scores)
+        count *= np.float32(1 - FORGOTTEN)
+        first = now & np.isnan(count)
+        np.copyto(before, prediction, where=now)
+        np.copyto(prediction, (count * prediction + scores) / (count + 1), where=now)
+        np.copyto(prediction, scores, where=first)
+        np.add(count, 1, out=count, where=now)
+        np.copyto(count, 1, where=first)
 
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
         some = np.arange(0, len(scores), max(1, len(scores) // _PAIRS))  # enough to calibrate by
         weight = np.ones(len(some)) if epoch.before is None else epoch.before.of(some)
-        before, now = epoch.memory["before"][:, some], epoch.memory["now"][:, some]
-        pairs = (weight > 0) & ~np.isnan(before[0]) & ~np.isnan(scores[some])
+        before, loss = epoch.memory["before"][some], scores[some]
+        pairs = (weight > 0) & ~np.isnan(before) & ~np.isnan(loss)
         if np.count_nonzero(pairs) < _LEAST:
             return Weights.ones(len(scores))
-        size = SIZES[self.size](scores[some][pairs].astype(np.float64))
-        found = []
-        for row in range(len(PREDICTORS)):
-            rule = Calibration.of(before[row][pairs], size, weight[pairs])
-            count = np.bincount(rule.bin_of(now[row]), minlength=1 + len(rule.size))[1:] * (len(scores) / len(some))
-            found.append((float(count @ self._keep(rule, count, epoch, len(scores))), row, rule))
-        _, row, rule = min(found, key=lambda each: each[0])
-        return self._drawn(rule, rule.bin_of(epoch.memory["now"][row]), epoch, rng)
+        size = SIZES[self.size](loss[pairs].astype(np.float64))
+        calibration = Calibration.of(before[pairs], size, weight[pairs])
+        return self._drawn(calibration, calibration.bin_of(epoch.memory["prediction"]), epoch, rng)
 
-    def _keep(
-        self, rule: Calibration, count: NDArray[np.floating | np.integer], epoch: Epoch, size: int
-    ) -> NDArray[np.float64]:
+    def _keep(self, rule: Calibration, count: NDArray[np.integer], epoch: Epoch, size: int) -> NDArray[np.float64]:
         """The probability of each bin: at the noise budget, or at the wanted saving."""
         if self.saving is None:
             return rule.search(lambda keep: rule.noise(count, keep) <= 1 + self.noise, self.floor)
@@ -170,20 +168,27 @@ class NoiseBudget(Method):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Bins of the prediction, and the mean squared gradient norm that was found in each."""
+    """Bins of the prediction, and the squared gradient norm to expect in each: never less than in the bin below."""
 
     edges: NDArray[np.float32]
     size: NDArray[np.float64]  # m, one per bin
 
     @classmethod
     def of(cls, before: NDArray[np.float32], size: NDArray[np.floating], weight: NDArray[np.float64]) -> Calibration:
-        """Bins of equally many pairs (prediction ``before``, ``size`` found); each pair has a weight."""
+        """From pairs (prediction ``before``, ``size`` found), each with a weight; bins hold equally many of them.
+
+        A bin's size is the mean of its pairs plus its standard error. Without that, bins whose few pairs happen to be
+        small would be pruned most, and the noise would exceed its budget.
+        """
         bins_wanted = min(BINS, len(before) // _LEAST)
         places = np.arange(1, bins_wanted) * len(before) // bins_wanted
         edges = np.unique(np.partition(before, places)[places] if len(places) else before[:0])
         bins = np.searchsorted(edges, before, side="right")
         total = np.bincount(bins, weight, len(edges) + 1)
-        return cls(edges, np.bincount(bins, weight * size, len(edges) + 1) / np.maximum(total, np.finfo(float).tiny))
+        at_least_one = np.maximum(total, np.finfo(float).tiny)
+        mean = np.bincount(bins, weight * size, len(edges) + 1) / at_least_one
+        error = np.sqrt(np.bincount(bins, np.square(weight * (size - mean[bins])), len(edges) + 1)) / at_least_one
+        return cls(edges, rising(mean + error, total))
 
     def bin_of(self, prediction: NDArray[np.float32]) -> NDArray[np.uint8]:
         """The bin of each sample, from 1 on; 0 where nothing is known of it."""
@@ -195,7 +200,7 @@ class Calibration:
         bins[np.isnan(prediction)] = ALWAYS
         return bins
 
-    def noise(self, count: NDArray[np.floating | np.integer], keep: NDArray[np.float64]) -> float:
+    def noise(self, count: NDArray[np.integer], keep: NDArray[np.float64]) -> float:
         """The noise factor V = Σ(m/π) / Σ m of bins with so many samples each."""
         total = float(count @ self.size)
         return float(count @ (self.size / keep)) / total if total > 0 else 1.0
@@ -216,3 +221,20 @@ class Calibration:
             middle = (low + high) / 2
             low, high = (low, middle) if enough(keep(middle)) else (middle, high)
         return keep(high)
+
+
+def rising(values: NDArray[np.float64], weight: NDArray[np.floating | np.integer]) -> NDArray[np.float64]:
+    """The nearest values, by weighted squares, that never fall: neighbours out of order are averaged.
+
+    >>> rising(np.array([1.0, 4.0, 2.0, 5.0]), np.array([1.0, 1.0, 1.0, 1.0])).tolist()
+    [1.0, 3.0, 3.0, 5.0]
+    """
+    blocks: list[tuple[float, float, int]] = []  # value, weight, how many
+    for value, worth in zip(values.tolist(), weight.tolist(), strict=True):
+        block = (value, worth, 1)
+        while blocks and blocks[-1][0] > block[0]:
+            (low, less, few), (high, more, many) = blocks.pop(), block
+            both = max(less + more, np.finfo(float).tiny)
+            block = ((low * less + high * more) / both, less + more, few + many)
+        blocks.append(block)
+    return np.repeat([value for value, _, _ in blocks], [many for _, _, many in blocks])
