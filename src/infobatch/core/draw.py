@@ -92,7 +92,7 @@ def _leave_out_by_chunks(
 
     def draw(number: int, start: int, source: np.random.Generator) -> None:
         here, out = group[start : start + _CHUNK], values[start : start + _CHUNK]
-        out[:] = _looked_up(table, here)
+        out[:] = looked_up(table, here)
         for g in prune:
             leave_out(out, here == g, counts[g][number], source)
 
@@ -101,7 +101,7 @@ def _leave_out_by_chunks(
             pass
 
 
-def _looked_up(table: NDArray[Any], group: NDArray[np.integer]) -> NDArray[Any]:
+def looked_up(table: NDArray[Any], group: NDArray[np.integer]) -> NDArray[Any]:
     """``table[group]``, by one pass over bytes where both are bytes."""
     if group.dtype != np.uint8 or table.dtype != np.uint8:
         return np.asarray(table[group])

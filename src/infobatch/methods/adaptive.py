@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.checks import checked_part, is_real
-from ..core.draw import ALWAYS, fixed_size, group_sizes
+from ..core.draw import ALWAYS, fixed_size, group_sizes, looked_up
 from ..core.method import Epoch, Memory, Method, MethodInfo
 from ..core.weights import MAX_LEVELS, Weights
 from .grouped import counts, label_digest, numbered_labels, scaled_to
@@ -131,17 +131,19 @@ class NoiseBudget(Method):
         return rule.search(lambda keep: float(count @ (1 - keep)) <= target, self.floor)
 
     def _drawn(
-        self, rule: Calibration, bin_of_sample: NDArray[np.uint8], epoch: Epoch, rng: np.random.Generator
+        self, calibration: Calibration, bin_of_sample: NDArray[np.uint8], epoch: Epoch, rng: np.random.Generator
     ) -> Weights:
-        """A draw of fixed size from each bin, or from each label's part of it."""
-        total, width, labels = len(bin_of_sample), len(rule.size), 1
-        keep = self._keep(rule, np.bincount(bin_of_sample, minlength=1 + width)[1:], epoch, total)
-        cell: NDArray[np.integer] = bin_of_sample
+        """A draw of fixed size from the bins of each probability, or from each label's part of them."""
+        total, labels = len(bin_of_sample), 1
+        keep = self._keep(calibration, group_sizes(bin_of_sample, 1 + len(calibration.size))[1:], epoch, total)
+        # Groups are numbered by falling probability, so that what is surely kept is group 0, ALWAYS.
+        left_out, group = np.unique(np.append(0.0, 1 - keep), return_inverse=True)
+        cell: NDArray[np.integer] = looked_up(group.astype(np.uint8), bin_of_sample)
         if self.strata is not None:
             labels = int(self.strata.max()) + 1
-            cell = np.where(bin_of_sample == ALWAYS, ALWAYS, bin_of_sample + width * self.strata)
-        count = group_sizes(cell, 1 + width * labels)
-        share = np.concatenate(([0.0], np.tile(1 - keep, labels)))
+            cell = np.where(cell == ALWAYS, ALWAYS, cell + (len(left_out) - 1) * self.strata)
+        share = np.append(0.0, np.tile(left_out[1:], labels))
+        count = group_sizes(cell, len(share))
         prune = counts(share, count, float(share @ count))
         prune = scaled_to(prune, count, total - epoch.fit(total - int(prune.sum()), total))
         return fixed_size(cell, prune, rng)
