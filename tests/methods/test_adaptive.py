@@ -43,7 +43,8 @@ def keep_of(weights, size):
 def slow_keep(pairs, now, size, noise, floor):
     """π of every sample by the equations. ``pairs`` are (prediction before, loss then, weight) of trained samples."""
     ranked = sorted(prediction for prediction, _, _ in pairs)
-    edges = sorted({ranked[k * len(ranked) // adaptive.BINS] for k in range(1, adaptive.BINS)})
+    most = min(32, len(pairs) // 4)  # bins
+    edges = sorted({ranked[k * len(ranked) // most] for k in range(1, most)})
 
     def bin_of(value):
         return sum(value >= edge for edge in edges)
@@ -70,6 +71,12 @@ def slow_keep(pairs, now, size, noise, floor):
         c = c * 1.001 + 1e-6
 
 
+def rounded(value):
+    """To eight binary digits, towards 0."""
+    exponent = math.floor(math.log2(value)) - 7
+    return math.floor(value / 2**exponent) * 2**exponent
+
+
 def losses_of(epoch, size=SIZE):
     """Losses that fall, with chance."""
     chance = np.random.default_rng(100 + epoch).uniform(0.2, 1.5, size)
@@ -89,7 +96,7 @@ def test_probabilities_are_those_of_the_equations(size, function, noise):
 
     def prediction(sample, before):
         told = [(0.8 ** (before - e), loss) for e, loss in seen[sample] if e < before]
-        return sum(w * loss for w, loss in told) / sum(w for w, _ in told)
+        return rounded(sum(w * loss for w, loss in told) / sum(w for w, _ in told))
 
     weights = Weights.ones(SIZE)
     for epoch in range(5):

@@ -46,6 +46,8 @@ def fixed_size(
     values = np.empty(len(group), table.dtype)
     if len(wanted) <= _FEW:
         _leave_out_by_chunks(values, table, group, {int(g): int(prune[g]) for g in wanted}, rng)
+    elif len(group) > _SMALL and group.dtype == table.dtype == np.uint8 and len(levels) < MAX_LEVELS:
+        _leave_out_by_keys(values, table, group, prune, rng, undecided=len(levels))
     else:
         values[:] = table[group]
         for g, members in zip(wanted, _members(group, wanted), strict=True):
@@ -99,6 +101,34 @@ def _leave_out_by_chunks(
     with workers(len(group)) as each:
         for _ in each(draw, range(len(starts)), starts, sources):
             pass
+
+
+def _leave_out_by_keys(
+    values: NDArray[np.uint8],
+    table: NDArray[np.uint8],
+    group: NDArray[np.integer],
+    prune: NDArray[np.int64],
+    rng: np.random.Generator,
+    undecided: int,
+) -> None:
+    """The same for many groups, in a few passes over all samples.
+
+    Every sample gets a random byte. Of each group, those with the lowest bytes are left out; among those with the byte
+    at which the number is reached, which are ``undecided`` at first, samples are drawn one by one.
+    """
+    cell = group.astype(np.uint16) << np.uint16(8) | random_bytes(rng, len(group))
+    reached = np.cumsum(np.bincount(cell, minlength=256 * len(table)).reshape(-1, 256), axis=1)
+    bound = np.count_nonzero(reached <= prune[:, None], axis=1)  # the byte at which a group's number is passed
+    code = np.where(np.arange(256) < bound[:, None], LEFT_OUT, table[:, None])
+    wanted = np.flatnonzero(prune)
+    code[wanted, bound[wanted]] = undecided
+    code[prune == 0] = table[prune == 0, None]
+    values[:] = code.astype(np.uint8).ravel()[cell]
+    drawn_from = np.flatnonzero(values == undecided)
+    values[drawn_from] = table[group[drawn_from]]
+    missing = prune - np.where(bound > 0, reached[np.arange(len(bound)), bound - 1], 0)
+    for g, members in zip(wanted, _members(group[drawn_from], wanted), strict=True):
+        values[rng.choice(drawn_from[members], missing[g], replace=False, shuffle=False)] = LEFT_OUT
 
 
 def looked_up(table: NDArray[Any], group: NDArray[np.integer]) -> NDArray[Any]:

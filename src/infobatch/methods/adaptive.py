@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.checks import checked_part, is_real
@@ -27,6 +26,8 @@ FORGOTTEN = 0.2  # of what a past loss counts, per epoch
 _HALVINGS = 60
 _PAIRS = 1 << 17  # about so many are looked at
 _LEAST = 4  # pairs in a bin
+_KEYS = 1 << 16
+_NAN = 0xFF81  # the first key of what is not a number
 
 # What a loss says of the gradient's size, squared.
 SIZES: dict[str, Callable[[NDArray[np.floating]], NDArray[np.floating]]] = {
@@ -172,7 +173,7 @@ class NoiseBudget(Method):
 class Calibration:
     """Bins of the prediction, and the squared gradient norm to expect in each: never less than in the bin below."""
 
-    edges: NDArray[np.float32]
+    edges: NDArray[np.uint16]  # the key of the lowest prediction in each bin but the first
     size: NDArray[np.float64]  # m, one per bin
 
     @classmethod
@@ -182,10 +183,12 @@ class Calibration:
         A bin's size is the mean of its pairs plus its standard error. Without that, bins whose few pairs happen to be
         small would be pruned most, and the noise would exceed its budget.
         """
-        bins_wanted = min(BINS, len(before) // _LEAST)
-        places = np.arange(1, bins_wanted) * len(before) // bins_wanted
-        edges = np.unique(np.partition(before, places)[places] if len(places) else before[:0])
-        bins = np.searchsorted(edges, before, side="right")
+        key = key_of(before)
+        bins_wanted = min(BINS, len(key) // _LEAST)
+        places = np.arange(1, bins_wanted) * len(key) // bins_wanted
+        reached = np.cumsum(np.bincount(key, minlength=_KEYS))
+        edges = np.unique(np.searchsorted(reached, places, side="right")).astype(np.uint16)
+        bins = _bin_of_key(edges)[key]
         total = np.bincount(bins, weight, len(edges) + 1)
         at_least_one = np.maximum(total, np.finfo(float).tiny)
         mean = np.bincount(bins, weight * size, len(edges) + 1) / at_least_one
@@ -194,13 +197,9 @@ class Calibration:
 
     def bin_of(self, prediction: NDArray[np.float32]) -> NDArray[np.uint8]:
         """The bin of each sample, from 1 on; 0 where nothing is known of it."""
-        values = torch.from_numpy(np.ascontiguousarray(prediction))
-        bins: NDArray[np.uint8] = (
-            torch.bucketize(values, torch.from_numpy(self.edges), right=True).numpy().astype(np.uint8)
-        )
-        bins += np.uint8(1)
-        bins[np.isnan(prediction)] = ALWAYS
-        return bins
+        bins = _bin_of_key(self.edges) + np.uint8(1)
+        bins[_NAN:] = ALWAYS
+        return np.asarray(bins[key_of(prediction)])
 
     def noise(self, count: NDArray[np.integer], keep: NDArray[np.float64]) -> float:
         """The noise factor V = Σ(m/π) / Σ m of bins with so many samples each."""
@@ -240,3 +239,20 @@ def rising(values: NDArray[np.float64], weight: NDArray[np.floating | np.integer
             block = ((low * less + high * more) / both, less + more, few + many)
         blocks.append(block)
     return np.repeat([value for value, _, _ in blocks], [many for _, _, many in blocks])
+
+
+def key_of(value: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Each number to two or three digits, as a whole number of the same order; NaN comes last.
+
+    There are so few keys that a table of all of them is fast to look up in.
+
+    >>> key_of(np.array([-2.0, -1.0, 0.0, 1.0, 1.001, 1.01, 2.0, np.nan], np.float32)).tolist()
+    [16383, 16511, 32768, 49024, 49024, 49025, 49152, 65472]
+    """
+    bits: NDArray[np.uint32] = np.ascontiguousarray(value).view(np.uint32)
+    upper: NDArray[np.uint16] = (bits >> np.uint32(16)).astype(np.uint16)
+    return np.where(value < 0, ~upper, upper | np.uint16(1 << 15))
+
+
+def _bin_of_key(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    return np.searchsorted(edges, np.arange(_KEYS), side="right").astype(np.uint8)
