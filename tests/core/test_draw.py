@@ -98,6 +98,38 @@ def test_large_groups_are_drawn_by_keys_and_every_set_is_equally_likely(monkeypa
     assert probability == dict.fromkeys(sets, Fraction(1, len(sets)))
 
 
+@pytest.mark.parametrize("prune", [(0, 1, 1), (0, 2, 0), (0, 2, 1)])
+def test_many_groups_are_drawn_from_at_once_and_every_set_is_equally_likely(monkeypatch, prune):
+    """Over all outcomes, as above."""
+    monkeypatch.setattr(draw, "_FEW", 0)
+    monkeypatch.setattr(draw, "_SMALL", 0)
+    monkeypatch.setattr(draw, "random_bytes", lambda rng, count: np.frombuffer(rng.bytes(count), np.uint8))
+    group = np.array([1, 2, 0, 1, 2, 1], np.uint8)
+    probability = Counter()
+    for chance, weights in outcomes(lambda rng: fixed_size(group, np.array(prune), rng)):
+        probability[tuple(weights)] += chance
+    expected = []
+    for first in itertools.combinations([0, 3, 5], prune[1]):
+        for second in itertools.combinations([1, 4], prune[2]):
+            weights = np.array([1, 3 / (3 - prune[1]), 2 / (2 - prune[2])])[group]
+            weights[[*first, *second]] = 0
+            expected.append(tuple(weights))
+    assert probability == dict.fromkeys(expected, Fraction(1, len(expected)))
+
+
+def test_many_large_groups_lose_exactly_as_many_as_they_should():
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 40, 100_000).astype(np.uint8)
+    size = np.bincount(group)
+    prune = rng.integers(0, size)
+    prune[[0, 7]] = 0
+    weights = fixed_size(group, prune, rng).of(np.arange(len(group)))
+    assert np.bincount(group, weights == 0).tolist() == prune.tolist()
+    np.testing.assert_allclose(weights[weights > 0], (size / (size - prune))[group][weights > 0])
+    thirds = np.bincount(np.arange(len(group)) * 3 // len(group), weights == 0)  # nowhere more than elsewhere
+    assert stats.chisquare(thirds).pvalue > 1e-3
+
+
 @pytest.mark.parametrize("chunk", [10, 3])
 @pytest.mark.parametrize("small", [4096, 0], ids=["one by one", "by keys"])
 def test_every_set_is_equally_likely_with_the_real_generator(monkeypatch, small, chunk):

@@ -251,7 +251,7 @@ def test_all_losses_zero():
         ({"size": "gradient"}, "size must be one of 'smooth', 'cross-entropy', 'norm', got 'gradient'"),
         ({"floor": 0}, r"floor must lie in \(0, 1\]"),
         ({"saving": 1}, r"saving must lie in \(0, 1\)"),
-        ({"saving": 0.85}, "saving=0.85 cannot be reached: 5 of 8 epochs"),
+        ({"saving": 0.85}, "saving=0.85 cannot be reached: 6 of 8 epochs"),
         ({"strata": [0, 1]}, "strata must hold one label per sample"),
     ],
 )

@@ -55,6 +55,7 @@ class NoiseBudget(Method):
         summary="as much as keeps the gradient noise within a budget: as if the batch were 1 + noise times smaller",
         reference="this library; after Qin et al., InfoBatch, ICLR 2024, appendix B.3",
         unbiased=True,
+        anneals=False,  # results/README.md: full epochs at the end brought nothing that 8 seeds could show
         full_first=2,
     )
 
