@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+import re
+import warnings
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from distributed.training import differences
 from infobatch import InfoBatch, methods
@@ -217,3 +219,27 @@ def test_an_epoch_that_is_over_is_freed_at_once() -> None:
             assert old() is None
     finally:
         gc.enable()
+
+
+def test_much_noise_is_said_once_with_the_remedy() -> None:
+    """Half of the samples by chance: V is 2."""
+    td = InfoBatch(TensorDataset(torch.arange(200.0)), 6, method="random", rescale=True)
+    loader = DataLoader(td, 20, sampler=td.sampler)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            for (x,) in loader:
+                td.update(1 + x)
+    (said,) = [w for w in caught if "times smaller" in str(w.message)]
+    assert re.match(r"in epoch 1 .* as if batches were 2\.00 times smaller.*infobatch-adaptive", str(said.message))
+
+
+def test_little_noise_is_not() -> None:
+    td = InfoBatch(TensorDataset(torch.arange(200.0)), 6)
+    loader = DataLoader(td, 20, sampler=td.sampler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(6):
+            for (x,) in loader:
+                td.update(1 + x)
+    assert 1 < td.stats.noise < 1.5

@@ -422,7 +422,7 @@ class Run:
             return
         self._warned = True  # said once
         if self.ranks.here()[0] == 0:
-            warnings.warn(NOISY.format(epoch=last.epoch, noise=last.noise), RuntimeWarning, stacklevel=6)
+            warnings.warn(NOISY.format(epoch=last.epoch, noise=last.noise), RuntimeWarning, stacklevel=2)
 
     def _seen_in_epoch(self) -> int:
         """Samples of the current plan trained on so far, by all ranks."""

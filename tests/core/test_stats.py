@@ -1,6 +1,8 @@
 """What training cost and saved, in samples."""
 
-from infobatch.core.stats import EpochStats, Stats
+import pytest
+
+from infobatch.core.stats import EpochStats, History, Stats
 
 EPOCHS = (EpochStats(0, 1000, 1000, 1000, 1.0), EpochStats(1, 1000, 700, 700, 1.21), EpochStats(2, 1000, 640, 320))
 
@@ -42,3 +44,13 @@ def test_rejected_losses_are_named_when_there_are_any():
 
 def test_an_empty_epoch_divides_by_nothing():
     assert "0.0%" in str(stats(epochs=(EpochStats(1, 0, 0, 0),)))
+
+
+def test_the_expected_saving_goes_by_the_epoch_planned_last():
+    history = History()
+    history.enter(EpochStats(0, 100, 100, 100))
+    assert history.expected_saving(EpochStats(0, 100, 100, 100), range(1, 9), 10) is None
+    planned = EpochStats(1, 100, 60, 0)  # drawn, and not begun
+    assert history.expected_saving(planned, range(1, 9), 10) == pytest.approx(8 * 0.4 / 10)
+    history.enter(EpochStats(1, 100, 60, 60))
+    assert history.expected_saving(EpochStats(2, 100, 40, 0), range(1, 9), 10) == pytest.approx((0.4 + 7 * 0.6) / 10)

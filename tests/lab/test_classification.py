@@ -80,6 +80,18 @@ def test_crop_flip_shifts_each_image_by_its_own_chance_and_fills_with_black():
         assert {way[part] for way in seen} == set(values)
 
 
+@pytest.mark.parametrize(("how", "furthest", "mirrors"), [("shift-1", 1, False), ("shift-2-flip", 2, True)])
+def test_shifts_go_as_far_as_they_say(how, furthest, mirrors):
+    image = torch.zeros(1, 1, 14, 14, dtype=torch.uint8)
+    image[0, 0, 5, 4] = 255
+    found = augmented(image.expand(400, -1, -1, -1), how, chance())
+    _, _, rows, columns = found.nonzero(as_tuple=True)
+    reach = set(range(-furthest, furthest + 1))
+    assert {row - 5 for row in rows.tolist()} == reach
+    expected = {4 + step for step in reach} | ({9 + step for step in reach} if mirrors else set())
+    assert set(columns.tolist()) == expected
+
+
 def test_augmentation_depends_on_the_generator_alone():
     before = torch.get_rng_state()
     one, again, other = (augmented(coloured(50), "crop-flip", chance(seed)) for seed in (1, 1, 2))
@@ -217,12 +229,29 @@ def test_erasing_comes_after_normalising():
         ({"random_erase": 1.5}, "random_erase must be a probability, at most 1, got 1.5"),
         ({"ema": 1.0}, "ema must be below 1, got 1.0"),
         ({"label_smoothing": 1.0}, "label_smoothing must be below 1, got 1.0"),
+        ({"pool": 0}, "pool must be at least 1, got 0"),
+        ({"judge_rest": True, "samples": None}, "judge_rest=true needs samples"),
         ({"mixup": -1.0}, "mixup must not be negative, got -1.0"),
     ],
 )
 def test_options_out_of_range_are_told(settings, message):
     with pytest.raises(ValueError, match=message):
         replace(RECIPE, **settings)
+
+
+def test_images_are_pooled_and_those_that_are_not_trained_on_judge(tmp_path):
+    rng = np.random.default_rng(0)
+    pictures, labels = rng.integers(0, 256, (10, 8, 8, 3), np.uint8), np.arange(10)
+    np.savez(tmp_path / "cifar10.npz", train_x=pictures, train_y=labels, test_x=pictures[:2], test_y=labels[:2])
+    recipe = ClassificationRecipe("cifar10", "small-cnn", 2, samples=4, pool=2, judge_rest=True)
+    task = recipe.create_task(tmp_path)
+    assert task.train.labels.tolist() == [0, 1, 2, 3]
+    assert task.test.labels.tolist() == [4, 5, 6, 7, 8, 9, 0, 1]
+    expected = pictures.reshape(10, 4, 2, 4, 2, 3).mean((2, 4)).transpose(0, 3, 1, 2)
+    assert np.abs(task.train.images.numpy() - expected[:4]).max() <= 0.5
+    assert np.abs(task.test.images[:6].numpy() - expected[4:]).max() <= 0.5
+    with pytest.raises(ValueError, match="pool must divide the images' sides, 8 and 8 pixels, got 3"):
+        replace(recipe, pool=3).create_task(tmp_path)
 
 
 # -- for static methods ---------------------------------------------------------------------------------------------

@@ -183,19 +183,28 @@ def test_wrong_arrays_are_refused(tmp_path, change, says):
         datasets.load("cifar10", tmp_path)
 
 
-def test_fashion_mnist_is_read_from_where_torchvision_puts_it(tmp_path):
+def test_spoken_digits_are_grey_pictures(tmp_path):
+    pictures, digits = RANDOM.integers(0, 256, (6, 32, 32), np.uint8), np.arange(6, dtype=np.uint8)
+    np.savez(tmp_path / "audiomnist.npz", train_x=pictures, train_y=digits, test_x=pictures[:2], test_y=digits[:2])
+    found = datasets.load("audiomnist", tmp_path)
+    assert_holds(found, pictures[..., None], digits, pictures[:2, ..., None], digits[:2])
+    assert found.classes == tuple("0123456789")
+
+
+@pytest.mark.parametrize(("dataset", "folder"), [("fashion-mnist", "FashionMNIST"), ("mnist", "MNIST")])
+def test_mnist_and_its_kin_are_read_from_where_torchvision_puts_them(tmp_path, dataset, folder):
     data = fashion.load()
-    raw = tmp_path / "FashionMNIST" / "raw"
+    raw = tmp_path / folder / "raw"
     raw.mkdir(parents=True)
     for name, split in (("train", data.train.head(20)), ("t10k", data.test.head(10))):
         for what, array in (("images-idx3", split.images), ("labels-idx1", split.labels)):
             lengths = b"".join(length.to_bytes(4, "big") for length in array.shape)
             content = bytes([0, 0, 8, array.ndim]) + lengths + array.tobytes()
             (raw / f"{name}-{what}-ubyte.gz").write_bytes(gzip.compress(content))
-    found = datasets.load("fashion-mnist", tmp_path)
+    found = datasets.load(dataset, tmp_path)
     expected = (data.train.images[:20, ..., None], data.train.labels[:20], data.test.images[:10, ..., None])
     assert_holds(found, *expected, data.test.labels[:10])
-    assert found.classes == fashion.CLASSES
+    assert found.classes == (fashion.CLASSES if dataset == "fashion-mnist" else tuple("0123456789"))
     assert len(found.train.head(7)) == 7
     assert len(found.train.head(None)) == 20
     assert found.train.size == 28

@@ -1,5 +1,6 @@
 import pytest
 
+from infobatch.lab import recipes
 from infobatch.lab.method import NAMED, MethodSpec
 
 
@@ -67,6 +68,8 @@ def test_wrong_ones_are_told():
         ("static-el2n:fraction=0.5,teachers=0", "teachers must be a whole number from 1 on, got 0"),
         ("infobatch:cost=0.5", "cost needs to know what an epoch saves: give saving too"),
         ("infobatch:saving=0.3,cost=0.8", r"cost must lie in \(0, 0.7\].*got 0.8"),
+        ("full:lr=0", r"lr, the learning rate, must be above 0, got 0"),
+        ("full:lr=high", r"lr, the learning rate, must be above 0, got 'high'"),
         ("full:cost=0", r"cost must lie in \(0, 1\].*got 0"),
     ],
 )
@@ -81,3 +84,10 @@ def test_steps_that_stay_are_asked_for_by_an_option():
     assert not MethodSpec.parse("infobatch:steps=fewer").steps_stay
     with pytest.raises(ValueError, match="steps: there is no 'same'"):
         MethodSpec.parse("infobatch:steps=same")
+
+
+def test_a_learning_rate_of_its_own():
+    recipe = recipes.get("fashion-mnist", "small")
+    tuned = MethodSpec.parse("full:cost=0.5,lr=0.3").applied_to(recipe)
+    assert (tuned.epochs, tuned.lr) == (10, 0.3)
+    assert MethodSpec.parse("infobatch").applied_to(recipe) == recipe

@@ -22,6 +22,8 @@ def make(name, size=32, channels=3, seed=0):
         ("resnet-narrow", 3, 32),
         ("resnet-compact", 3, 32),
         ("resnet-compact", 1, 28),
+        ("pooled-cnn", 1, 28),
+        ("residual-mlp", 1, 14),
         ("resnet18", 3, 32),
         ("resnet50", 3, 64),
         ("swin_tiny_patch4_window7_224", 3, 64),
@@ -38,7 +40,7 @@ def test_every_network_gives_logits_and_whether_it_throws_dice_is_known(name, ch
 
 
 def test_every_name_is_tried_above_and_timm_has_those_that_are_not_ours():
-    ours = {"small-cnn", "strided-cnn", "conv-mlp", "resnet-narrow", "resnet-compact"}
+    ours = {"small-cnn", "strided-cnn", "pooled-cnn", "conv-mlp", "residual-mlp", "resnet-narrow", "resnet-compact"}
     assert set(models.NAMES) - ours <= set(timm.list_models())
     (tried,) = test_every_network_gives_logits_and_whether_it_throws_dice_is_known.pytestmark
     assert {name for name, _, _ in tried.args[1]} == set(models.NAMES)

@@ -120,6 +120,12 @@ def test_warmup_cosine_rises_in_a_line_and_falls_to_a_thousandth():
     assert end == pytest.approx(1e-4)
 
 
+def test_a_longer_warm_up_takes_a_fifth_of_the_steps():
+    rates, _, _ = curve(schedule="warmup20-cosine")
+    assert rates.index(max(rates)) == STEPS // 5
+    assert max(rates) == pytest.approx(0.1)
+
+
 def test_constant_stays():
     rates, _, end = curve(schedule="constant")
     assert {*rates, end} == {0.1}

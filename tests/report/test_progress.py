@@ -33,6 +33,12 @@ def test_on_a_terminal_every_run_has_a_live_bar():
     assert all(part in last[1] for part in ("Full data", "epoch 4/4", "100% of the data", "4.0 s"))
 
 
+def test_the_expected_saving_is_told_as_soon_as_it_is_known():
+    known = replace(END, saving=0.314)
+    assert "( 60%), saving 31% in all  loss" in output(False, known)
+    assert "60% of the data, saving 31% in all" in output(True, known)
+
+
 class Clock:
     """A clock that is set by hand."""
 
