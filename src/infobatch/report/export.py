@@ -26,18 +26,20 @@ STYLES = ("-", "--", ":")
 def csv(records: Sequence[RunRecord], path: str | Path) -> None:
     """A line per run and epoch, in ``COLUMNS``; ``epoch`` counts from 1 and ``samples`` adds ``kept`` up.
 
-    The numbers are written in full: read back, they are the same.
+    Where records have the noise factor, there is a column for it. The numbers are written in full: read back, they are
+    the same.
     """
     outcomes(records)
+    columns = (*COLUMNS, "noise") if any(run.noise for run in records) else COLUMNS
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         lines = writer(file, lineterminator="\n")
-        lines.writerow(COLUMNS)
+        lines.writerow(columns)
         for run in records:
-            epochs = zip(run.kept, accumulate(run.kept), run.losses, run.times, run.values, strict=True)
-            for epoch, (kept, samples, loss, seconds, value) in enumerate(epochs, 1):
-                lines.writerow(
-                    [run.method, run.seed, epoch, run.total, kept, samples, loss, seconds, run.metric, value]
-                )
+            noise = run.noise or [""] * len(run.kept)
+            epochs = zip(run.kept, accumulate(run.kept), run.losses, run.times, run.values, noise, strict=True)
+            for epoch, (kept, samples, loss, seconds, value, factor) in enumerate(epochs, 1):
+                row = [run.method, run.seed, epoch, run.total, kept, samples, loss, seconds, run.metric, value, factor]
+                lines.writerow(row[: len(columns)])
 
 
 def figure(records: Sequence[RunRecord], path: str | Path) -> None:
@@ -104,6 +106,8 @@ def _label(outcome: Outcome) -> str:
     seeds = "one seed" if len(outcome.runs) == 1 else f"{len(outcome.runs)} seeds"
     if outcome.diverged:
         seeds += ", diverged"
+    if outcome.noise is not None:
+        seeds += f", noise {outcome.noise:.2f}"
     return f"{outcome.name}\n{seeds}"
 
 

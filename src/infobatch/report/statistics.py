@@ -60,6 +60,15 @@ class Difference:
         reach = t_quantile(n - 1) * stdev(self.values) / math.sqrt(n)
         return self.mean - reach, self.mean + reach
 
+    def told(self, form: str) -> str:
+        """The mean with its interval, if there is one.
+
+        >>> Difference((-0.1, -0.3)).told("+.2f"), Difference((0.5,)).told("+.2f")
+        ('-0.20 [-1.47, +1.07]', '+0.50')
+        """
+        low, high = (format(end, form) for end in self.interval)
+        return format(self.mean, form) + (f" [{low}, {high}]" if len(self.values) > 1 else "")
+
     def verdict(self, margin: float) -> str:
         """What the interval says: lossless within the margin, worse, or not enough seeds to tell."""
         if not all(map(math.isfinite, self.values)):
