@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from .outcome import Outcome, outcomes
-from .picture import FAINT, FORMATS, INK, dress
+from .picture import FAINT, FORMATS, INK, dress, plain
 from .records import RunRecord
 
 COLUMNS = ("method", "seed", "epoch", "total", "kept", "samples", "loss", "seconds", "metric", "value")
@@ -58,7 +58,7 @@ def figure(records: Sequence[RunRecord], path: str | Path) -> None:
 
 
 def _curves(axes: Axes, found: Sequence[Outcome]) -> None:
-    metric = _plain(found[0].runs[0].metric)
+    metric = plain(found[0].runs[0].metric)
     several = any(len(outcome.runs) > 1 for outcome in found)
     how = "mean of the seeds and its 95 % interval" if several else "one seed is no result"
     dress(axes, f"{metric[:1].upper() + metric[1:]}: {how}", "samples trained on")
@@ -91,7 +91,7 @@ def _differences(axes: Axes, found: Sequence[Outcome]) -> None:
         axes.plot([change.mean], [row], "o", color=colour, markersize=7)
         if len(change.values) > 1:
             axes.plot(change.interval, [row, row], color=colour, linewidth=2.4)
-    axes.set_yticks(range(len(found)), [_plain(_label(outcome)) for outcome in found])
+    axes.set_yticks(range(len(found)), [plain(_label(outcome)) for outcome in found])
     for tick, outcome in zip(axes.get_yticklabels(), found, strict=True):
         tick.set_color(_colour(outcome))
         tick.set_fontweight("bold")
@@ -113,8 +113,3 @@ def _label(outcome: Outcome) -> str:
 
 def _colour(outcome: Outcome) -> str:
     return COLOURS[1 + (outcome.number - 1) % METHODS] if outcome.number else COLOURS[0]
-
-
-def _plain(text: str) -> str:
-    """Without what matplotlib would take for mathematics."""
-    return text.replace("$", r"\$")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
-from statistics import mean, median, stdev
+from statistics import mean, median
 from typing import NamedTuple
 
 from rich import box
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from .outcome import by_method
 from .records import Pair, RunRecord, by_further_measures, title
-from .statistics import Difference, digits_of, paired
+from .statistics import Difference, digits_of, paired, spread
 
 
 def comparison(pairs: Sequence[Pair]) -> Table:
@@ -182,17 +181,3 @@ def percent(share: float) -> str:
     '31.5 %'
     """
     return f"{100 * share:.1f} %"
-
-
-def spread(values: Sequence[float], form: str) -> str:
-    """Mean ± sample standard deviation; one value alone has no spread.
-
-    >>> spread([0.25], ".2f"), spread([1.0, 2.0, 3.0], "+.1f")
-    ('0.25', '+2.0 ± 1.0')
-    """
-    text = format(mean(values), form)
-    return (
-        text
-        if len(values) == 1 or not all(map(math.isfinite, values))
-        else f"{text} ± {format(stdev(values), form.lstrip('+'))}"
-    )
