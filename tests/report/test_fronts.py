@@ -94,7 +94,7 @@ def test_what_cannot_be_drawn_is_told() -> None:
             fronts.arrange([records])
     with pytest.raises(ValueError, match="a title for each comparison, got 1 titles for 2 comparisons"):
         fronts.arrange([comparison(), comparison()], ["one"])
-    with pytest.raises(ValueError, match="resnet-compact: the runs of one folder must be one comparison; .* twice"):
+    with pytest.raises(ValueError, match=r"resnet-compact: the runs of one folder must be one comparison; .* twice"):
         fronts.arrange([comparison() * 2])
 
 
