@@ -244,3 +244,5 @@ def test_odd_names_one_seed_and_a_lower_metric_are_drawn_without_a_warning(tmp_p
     fronts.draw(found, tmp_path / "fronts.png", 0.0)
     fronts.draw_noise(found, tmp_path / "noise.png")
     assert min((tmp_path / f"{name}.png").stat().st_size for name in ("fronts", "noise")) > 10_000
+    nothing = [run("full", 0), replace(run("full", 0), method="infobatch")]  # saved, and no difference
+    fronts.draw(fronts.arrange([nothing]), tmp_path / "fronts.png", 0.0)

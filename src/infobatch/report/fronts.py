@@ -171,15 +171,22 @@ def _draw_front(axes: Axes, front: Front, margin: float, width: int) -> None:
     _dress(axes, front.heading, front.about, "samples saved", width)
     axes.axhspan(-margin, 0, color=BAND, zorder=0)
     axes.axhline(0, color=INK, linewidth=1)
+    ends = [0, -margin]  # of what must be seen
     for _, line in groupby(front.drawn, key=lambda point: (point.steps_stay, point.line)):
         points = list(line)
         style = _style(points[0])
         axes.plot([p.outcome.saved for p in points], [_difference(p) for p in points], markersize=5.5, **style)
         for point in points:
             change = point.outcome.difference
-            if change is not None and len(change.values) > 1:
+            assert change is not None
+            ends.append(change.mean)
+            if len(change.values) > 1:
                 axes.plot([point.outcome.saved] * 2, change.interval, color=point.family.colour, linewidth=1.2)
-    axes.set_xlim(left=0)
+            if len(change.values) > 2:  # the interval of two seeds is so long that it would leave nothing to see
+                ends += change.interval
+    room = 0.06 * (max(ends) - min(ends)) or 1
+    axes.set_ylim(min(ends) - room, max(ends) + room)
+    axes.set_xlim(0, 1.07 * max(0.1, *(point.outcome.saved for point in front.points)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.0f} %"))
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
