@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -195,3 +196,42 @@ def test_a_subset_is_selected_from_collected_arrays(tmp_path):
 )
 def test_lists(what, line):
     assert any(found.startswith(line) for found in call("list", what).output.splitlines())
+
+
+def test_fronts_of_several_comparisons_as_a_command(tmp_path):
+    def run(method, seed, value, kept):
+        place = tmp_path / "runs" / method.replace(":", "-") / f"seed-{seed}"
+        place.mkdir(parents=True)
+        noise = {"noise": (10 / kept,), "recipe": {"dataset": "digits", "optimizer": "sgd"}}
+        record = RunRecord(
+            method, seed, "accuracy", True, 10, (kept,), (0.5,), (1.0,), (value,), 1 - kept / 10, **noise
+        )
+        (place / "record.json").write_text(record.to_json())
+
+    for seed in range(3):
+        run("full", seed, 90.0 + seed, 10)
+        run("infobatch:steps=stay", seed, 89.9 + seed, 7)
+    run("ucb", 7, 80.0, 5)  # its sweep has not come to the others' seeds yet
+    files = {
+        option: tmp_path / name for option, name in (("--out", "f.png"), ("--noise", "n.svg"), ("--table", "t.md"))
+    }
+    options = [part for pair in files.items() for part in pair]
+    done = call("front", tmp_path / "runs", tmp_path / "runs", "--margin", 0.2, "--titles", "one,two", *options)
+    assert done.exit_code == 0, done.output
+    assert done.output == files["--table"].read_text(encoding="utf-8")
+    assert done.output.count("| `infobatch:steps=stay` | 3 | 30.0 % | 1.43 | -0.10 [-0.10, -0.10] | lossless") == 2
+    assert files["--out"].read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert files["--noise"].read_bytes().startswith(b"<?xml")
+    assert "### digits, sgd\n" in call("front", tmp_path / "runs").output
+    for wrong, message in (
+        (["--titles", "one,two"], "got 2 titles for 1 comparisons"),
+        (["--out", tmp_path / "f.gif"], "must end in one of .png, .svg"),
+        (["--table", tmp_path / "t.html"], "must end in .md"),
+        (["--noise", tmp_path / "nowhere" / "n.png"], "does not exist; create it first"),
+        ([tmp_path / "nowhere"], "holds no finished run"),
+        ([tmp_path / "runs" / "ucb"], "no run shares its seed with a run on full data"),
+    ):
+        refused = call("front", tmp_path / "runs", *wrong)
+        said = re.sub(r"[│\s]+", "", refused.output)  # the frame breaks lines anywhere
+        assert refused.exit_code == 2, wrong
+        assert message.replace(" ", "") in said

@@ -44,7 +44,7 @@ def build() -> "Typer":
     from .lab.table_figures import draw as draw_figure
     from .lab.table_operations import SIZES, measure
     from .lab.tables import TABLES, describe
-    from .report import export, page
+    from .report import export, fronts, page
     from .report.picture import FORMATS, draw
     from .report.progress import TimeLeft, shown
     from .report.table import beside_the_paper, further, timings, verdicts
@@ -56,6 +56,14 @@ def build() -> "Typer":
         if wanted:
             typer.echo(f"infobatch {__version__}")
             raise typer.Exit
+
+    def check_path(option: str, path: Path, endings: Sequence[str] = ()) -> None:
+        """Say what is wrong with an output file, before the work and not after it."""
+        problem = unwritable(path)
+        if endings and path.suffix.lower() not in endings:
+            problem = f"{path} must end in {'one of ' * (len(endings) > 1)}{', '.join(endings)}."
+        if problem:
+            raise typer.BadParameter(problem, param_hint=option)
 
     @app.callback()
     def infobatch(
@@ -93,11 +101,9 @@ def build() -> "Typer":
         """Train a small CNN on Fashion-MNIST with full data and with a method, and compare the two."""
         if method == "full":
             raise typer.BadParameter("it is what the others are compared with.", param_hint="--method full")
-        if out.suffix.lower() not in FORMATS:
-            raise typer.BadParameter(f"{out} must end in one of {', '.join(FORMATS)}.", param_hint="--out")
-        for option, path in (("--out", out), ("--json", json)):
-            if path is not None and (problem := unwritable(path)):
-                raise typer.BadParameter(problem, param_hint=option)
+        check_path("--out", out, FORMATS)
+        if json is not None:
+            check_path("--json", json)
         try:
             images = fashion.load() if data is None else fashion.load_original(data)
         except (OSError, ValueError) as error:
@@ -203,8 +209,8 @@ def build() -> "Typer":
         ] = None,
     ) -> None:
         """Compare the finished runs in some folders: a table and, with --out, a page to look at."""
-        if out is not None and (out.suffix != ".html" or unwritable(out)):
-            raise typer.BadParameter(unwritable(out) or f"{out} must end in .html.", param_hint="--out")
+        if out is not None:
+            check_path("--out", out, (".html",))
         try:
             records = list(read(runs))
             if out is not None:
@@ -217,6 +223,39 @@ def build() -> "Typer":
         tell(records, margin)
         if out is not None:
             typer.echo(f"Page: {out}")
+
+    @app.command()
+    def front(
+        folders: Annotated[list[Path], typer.Argument(help="Folders with the runs of one comparison each.")],
+        margin: Margin = 0.5,
+        out: Annotated[Path | None, typer.Option(help="Draw the fronts here (.png, .svg).")] = None,
+        noise: Annotated[Path | None, typer.Option(help="Draw noise against loss here (.png, .svg).")] = None,
+        table: Annotated[Path | None, typer.Option(help="Write the table here too (.md).")] = None,
+        titles: Annotated[
+            str | None, typer.Option(help="A title per folder, by commas.", show_default="from the recipes")
+        ] = None,
+    ) -> None:
+        """What methods lose against what they save, in several comparisons: a Markdown table and pictures."""
+        for option, path, endings in (
+            ("--out", out, fronts.FORMATS),
+            ("--noise", noise, fronts.FORMATS),
+            ("--table", table, (".md",)),
+        ):
+            if path is not None:
+                check_path(option, path, endings)
+        try:
+            comparisons = [list(read([folder])) for folder in folders]
+            found = fronts.arrange(comparisons, None if titles is None else titles.split(","))
+            if out is not None:
+                fronts.draw(found, out, margin)
+            if noise is not None:
+                fronts.draw_noise(found, noise)
+        except (FileNotFoundError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from None
+        text = fronts.markdown(found, margin)
+        typer.echo(text, nl=False)
+        if table is not None:
+            table.write_text(text, encoding="utf-8")
 
     @app.command()
     def table(
@@ -267,8 +306,7 @@ def build() -> "Typer":
         out: Annotated[Path, typer.Option(help="Where to write indices and weights.")] = Path("selected.npz"),
     ) -> None:
         """Select a subset once, from collected arrays: indices and weights in an .npz file."""
-        if problem := unwritable(out):
-            raise typer.BadParameter(problem, param_hint="--out")
+        check_path("--out", out)
         try:
             runs = [static.Collected.load(path) for path in arrays]
             options = {} if validation is None else {"validation": static.Collected.load(validation)}

@@ -48,6 +48,7 @@ def run(method: str, seed: int, epochs: int = EPOCHS, **changes: object) -> RunR
         "values": tuple(values.tolist()),
         "saving": 1 - sum(kept) / (epochs * TOTAL),
         "overhead": 0.02,
+        "noise": tuple(TOTAL / count for count in kept),
         "histograms": tuple(tuple(count.tolist()) for count in counts),
         "hardest": tuple((int(i), float(9 - k / 3)) for k, i in enumerate(rng.permutation(16)[:12])),
         "most_pruned": tuple((100 + i, float(n)) for i, n in enumerate(often)),

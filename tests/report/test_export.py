@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from infobatch.report import export
+from infobatch.report import RunRecord, export
 from infobatch.report.picture import FORMATS
 from report.runs import run, runs
 
@@ -23,7 +23,7 @@ def test_csv_gives_every_number_back(tmp_path: Path) -> None:
     export.csv(records, tmp_path / "runs.csv")
     with (tmp_path / "runs.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == export.COLUMNS
+    assert tuple(rows[0]) == (*export.COLUMNS, "noise")
     found = [list(group) for _, group in groupby(rows, lambda row: (row["method"], row["seed"]))]
     for record, epochs in zip(records, found, strict=True):
         assert {(row["method"], row["seed"], row["metric"]) for row in epochs} == {
@@ -36,8 +36,20 @@ def test_csv_gives_every_number_back(tmp_path: Path) -> None:
             ("loss", float, record.losses),
             ("seconds", float, record.times),
             ("value", float, record.values),
+            ("noise", float, record.noise),
         ]:
             assert [kind(row[name]) for row in epochs] == list(values)
+
+
+def test_csv_has_a_column_for_the_noise_factor_only_where_a_record_has_it(tmp_path: Path) -> None:
+    def rows(*records: RunRecord) -> list[dict[str, str]]:
+        export.csv(records, tmp_path / "runs.csv")
+        with (tmp_path / "runs.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    old, new = run("full", 0, noise=()), run("infobatch", 0)
+    assert tuple(rows(old)[0]) == export.COLUMNS
+    assert [row["noise"] for row in rows(old, new)] == [""] * 12 + [str(value) for value in new.noise]
 
 
 @pytest.mark.parametrize("ending", FORMATS)
@@ -86,7 +98,7 @@ def test_the_svg_says_how_many_seeds_and_calls_one_no_result(tmp_path: Path, mon
     export.figure(runs(["full", "infobatch"], [0, 1, 2]), tmp_path / "figure.svg")
     text = (tmp_path / "figure.svg").read_text(encoding="utf-8")
     assert "mean of the seeds and its 95 % interval" in text
-    assert text.count("3 seeds") == 2
+    assert text.count("3 seeds, noise 1.") == 2
     export.figure(runs(["full", "infobatch"], [0]), tmp_path / "figure.svg")
     text = (tmp_path / "figure.svg").read_text(encoding="utf-8")
     assert "one seed is no result" in text

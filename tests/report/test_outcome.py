@@ -64,6 +64,8 @@ def test_a_diverged_run_leaves_no_difference(method: str, bad: float) -> None:
     assert by_name["infobatch"].diverged == (1,)
     assert by_name["infobatch"].difference is None
     assert (by_name["random"].difference is None) == (method == "full")
+    assert by_name["infobatch"].verdict(0.5) == "a run diverged"
+    assert by_name["full"].verdict(0.5) == ""
 
 
 def test_a_lower_metric_can_be_the_better_one() -> None:
@@ -88,6 +90,7 @@ def test_a_lower_metric_can_be_the_better_one() -> None:
         ),
         ({"seed": 1, "losses": (0.1,)}, r"an entry per epoch, got 12, 1, 12 and 12 \('full' with seed 1\)"),
         ({"seed": 1, "times": (0.0,) * 12}, "positive in every epoch, got 10000 and 0.0 at the least"),
+        ({"seed": 1, "noise": (1.0,)}, "noise must have an entry per epoch, or be empty, got 1 of 12"),
         ({"seed": 1, "histograms": ((1, 2),) * 12}, "must have 48 counts for each of the 12 epochs, or be empty"),
     ],
 )
@@ -95,6 +98,28 @@ def test_what_is_no_comparison_is_told(other: dict[str, object], message: str) -
     first = run("full", 0)
     with pytest.raises(ValueError, match=message):
         outcomes([first, replace(first, **other)])
+
+
+def test_a_method_may_have_a_learning_rate_of_its_own() -> None:
+    full = run("full", 0)
+    tuned = replace(full, method="full:cost=0.5,lr=0.1", recipe={**full.recipe, "lr": 0.1})
+    assert len(outcomes([tuned, full])) == 2
+    with pytest.raises(ValueError, match=r"share one recipe's lr, got 0\.3 .* and 0\.1"):
+        outcomes([full, replace(tuned, method="full:cost=0.5")])
+    with pytest.raises(ValueError, match="share one recipe's model"):
+        outcomes([replace(tuned, recipe={**full.recipe, "model": "other"}), full])
+
+
+def test_the_noise_is_that_of_the_pairs_and_of_the_records_that_have_it() -> None:
+    records = [run("full", 0), run("infobatch", 0, noise=(1.2,) * 12), run("infobatch", 1, noise=(1.6,) * 12)]
+    full, pruned = outcomes(records)
+    assert (full.noise, pruned.noise) == (1.0, pytest.approx(1.2))
+    _, pruned = outcomes([run("full", 1), *records])
+    assert pruned.noise == pytest.approx(1.4)
+    _, pruned = outcomes([run("full", 1), *records[:2], run("infobatch", 1, noise=())])
+    assert pruned.noise == pytest.approx(1.2)
+    [alone] = outcomes([run("infobatch", 0, noise=())])
+    assert alone.noise is alone.noise_band is None
 
 
 def test_no_run_is_told() -> None:

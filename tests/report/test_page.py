@@ -88,15 +88,16 @@ def test_headline_and_tables_stand_in_the_page_itself(tmp_path: Path) -> None:
     realised = [a.seconds / b.seconds for a, b in zip(full, random, strict=True)]
     ideal = [a.samples / b.samples for a, b in zip(full, random, strict=True)]
     ratio = np.divide(realised, ideal)
-    card = f"Random|{100 * saved:.1f} %|fewer samples|{signed(values.mean())}|in test accuracy, %|"
+    noise = np.mean([r.noise for r in random])
+    card = f"Random|{100 * saved:.1f} %|fewer samples|as if batches were {noise:.2f} times smaller|"
+    card += f"{signed(values.mean())}|in test accuracy, %|"
     card += f"95 %: {signed(low)} to {signed(high)}, 5 paired seeds|✗ worse by more than 0.5"
     assert card in cells(reader)
     row = f"{np.mean([r.value for r in random]):.2f} ± {np.std([r.value for r in random], ddof=1):.2f}|"
     row += f"{signed(values.mean())} [{signed(low)}, {signed(high)}]|✗ worse by more than 0.5"
     assert f"Random|5|{row}" in cells(reader)
-    cost = (
-        f"{np.mean([r.samples for r in random]):,.0f}|{100 * saved:.1f} %|{np.mean([r.seconds for r in random]):.1f}|"
-    )
+    cost = f"{np.mean([r.samples for r in random]):,.0f}|{100 * saved:.1f} %|{noise:.2f}|"
+    cost += f"{np.mean([r.seconds for r in random]):.1f}|"
     cost += f"{np.median(ideal):.2f} ×|{np.median(realised):.2f} ×|"
     assert f"Random|{cost}{np.median(ratio):.2f} [{ratio.min():.2f}, {ratio.max():.2f}]" in cells(reader)
     assert (
@@ -106,6 +107,22 @@ def test_headline_and_tables_stand_in_the_page_itself(tmp_path: Path) -> None:
     assert COMMAND in reader.text
     assert "torch|2.13.0+cpu|" in cells(reader)
     assert not [a for a in reader.attributes("p") if a.get("role") == "note"]  # nothing to warn of
+    most = np.mean([r.noise for r in records if r.method == "infobatch-quantile"])
+    assert f"Noise, mean of the epochs: {most:.2f} is as if batches were {most:.2f} times smaller." in reader.text
+
+
+def test_old_records_without_the_noise_factor_show_nothing_of_it(tmp_path: Path) -> None:
+    old = [replace(record, noise=()) for record in runs()]
+    reader = read(tmp_path, old)
+    assert "noise" not in reader.text.lower()
+    assert "batches" not in reader.text
+    assert [m["noise"] for m in reader.data["methods"]] == [None] * 4
+    assert "noise" not in [a.get("id") for a in reader.attributes("div")]
+    # Where one method has it, the others' cells are empty.
+    mixed = [replace(record, noise=record.noise if record.method == "random" else ()) for record in runs()]
+    reader = read(tmp_path, mixed)
+    assert [m["noise"] is None for m in reader.data["methods"]] == [True, True, False, True]
+    assert "|saved|noise|seconds|" in cells(reader)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +194,7 @@ def test_a_diverged_run_is_told_and_gives_no_verdict(tmp_path: Path) -> None:
     ]
     reader = read(tmp_path, records)
     assert "Random: seed 3 ended without a number" in reader.text
-    assert "Random|24.9 %|fewer samples|no difference to full data to tell|✗ seed 3 diverged" in cells(reader)
+    assert "times smaller|no difference to full data to tell|✗ seed 3 diverged" in cells(reader)
     assert "Random|5|not a number||".rstrip("|") in cells(reader)
     random = next(m for m in reader.data["methods"] if m["name"] == "Random")
     assert random["value"]["mean"][-1] is None
@@ -200,7 +217,7 @@ def test_a_small_margin_has_the_digits_to_be_seen(tmp_path: Path) -> None:
         replace(r, values=tuple(v / 1000 for v in r.values), metric="loss", higher_is_better=False) for r in runs()
     ]
     reader = read(tmp_path, lower, margin=0.002)
-    found = r"Random\|24\.9 %\|fewer samples\|0\.0011\|better in loss\|95 %: \+0\.0009 to \+0\.0014"
+    found = r"Random\|24\.9 %\|fewer samples\|as if[^|]*\|0\.0011\|better in loss\|95 %: \+0\.0009 to \+0\.0014"
     assert re.search(found, cells(reader))
     assert "loss (lower is better) at the end; margin 0.002." in reader.text
 
@@ -227,6 +244,7 @@ def test_the_curves_are_means_over_the_seeds_with_their_intervals(tmp_path: Path
         ("value", [r.values for r in own]),
         ("loss", [r.losses for r in own]),
         ("kept", [np.divide(r.kept, r.total) for r in own]),
+        ("noise", [r.noise for r in own]),
     ]:
         np.testing.assert_allclose(drawn[name]["mean"], np.mean(curves, axis=0))
         reach = stats.t.ppf(0.975, 4) * stats.sem(np.array(curves), axis=0)
@@ -356,7 +374,7 @@ def tip(chromium: Browser, chart: str) -> str:
 def test_the_page_opens_without_complaint_and_fits(chromium: Browser, path: Path, width: int, dark: bool) -> None:
     chromium.open(path, width=width, dark=dark)
     assert chromium.run("return [document.documentElement.scrollWidth, innerWidth]") == [width, width]
-    for chart in ("value", "loss", "kept"):
+    for chart in ("value", "loss", "kept", "noise"):
         assert curves(chromium, chart) == ["Full data", "InfoBatch", "Random", "InfoBatch, quantiles"]
         assert len(chromium.all(f"#{chart} .band")) == 4
     assert len(chromium.all("#difference .whisker")) == 3
@@ -377,6 +395,18 @@ def test_the_page_opens_without_complaint_and_fits(chromium: Browser, path: Path
     assert chromium.complaints() == []
 
 
+def test_the_noise_stands_beside_the_share_kept_and_old_pages_have_no_gap(
+    chromium: Browser, path: Path, tmp_path: Path
+) -> None:
+    page.write([replace(record, noise=()) for record in runs()], tmp_path / "old.html", margin=0.5)
+    for place, pair in ((path, ("kept", "noise")), (tmp_path / "old.html", ("loss", "kept"))):
+        chromium.open(place)
+        left, right = (chromium.find(f"#{chart}").rect for chart in pair)
+        assert left["y"] == right["y"]
+        assert left["x"] < right["x"]
+        assert left["width"] == right["width"]
+
+
 def test_hover_tells_exact_values(chromium: Browser, path: Path) -> None:
     chromium.open(path)
     data = Reader(path.read_text(encoding="utf-8")).data["methods"]
@@ -390,6 +420,8 @@ def test_hover_tells_exact_values(chromium: Browser, path: Path) -> None:
     assert tip(chromium, "value") == ""
     chromium.hover("#kept", 0.5, 0.5)
     assert re.search(r"epoch [67] Full data 100.0 % ± 0.0 % InfoBatch 6\d\.\d % ± 0\.\d %", tip(chromium, "kept"))
+    chromium.hover("#noise", 0.5, 0.5)
+    assert re.search(r"epoch [67] Full data 1.00 ± 0.00 InfoBatch 1\.5\d ± 0\.\d", tip(chromium, "noise"))
     chromium.hover("#difference", 0.5, 0.3)
     change = data[1]["difference"]
     seeds = " ".join(f"seed {s} {signed(v)}" for s, v in enumerate(change["values"]))
@@ -535,16 +567,26 @@ def test_strange_text_is_text_and_long_names_do_not_widen_the_page(chromium: Bro
         [run("full", 0, epochs=1), run("infobatch", 0, epochs=1)],
         [run("full", 0), replace(run("random", 0), values=(math.nan,) * 12, losses=(math.inf,) * 12)],
         [replace(r, histograms=()) for r in runs(["full", "infobatch"], [0, 1])],
+        [replace(r, noise=()) if r.method == "full" else r for r in runs(["full", "infobatch"], [0, 1])],
         [run(method, seed) for method in ("full", *map(str, range(14))) for seed in (0, 1)],
     ],
-    ids=["one seed", "no full data", "full data alone", "one epoch", "diverged", "no scores", "many methods"],
+    ids=[
+        "one seed",
+        "no full data",
+        "full data alone",
+        "one epoch",
+        "diverged",
+        "no scores",
+        "some noise",
+        "many methods",
+    ],
 )
 def test_unusual_comparisons_are_drawn_without_complaint(
     chromium: Browser, tmp_path: Path, records: list[RunRecord]
 ) -> None:
     page.write(records, tmp_path / "page.html", margin=0)
     chromium.open(tmp_path / "page.html", width=360)
-    for chart in ("value", "difference", "loss", "kept", "scores"):
+    for chart in ("value", "difference", "loss", "kept", "noise", "scores"):
         chromium.hover(f"#{chart}", 0.6, 0.5)
     assert chromium.complaints() == []
     assert "NaN" not in chromium.run("return document.querySelector('main').innerHTML")

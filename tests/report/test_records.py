@@ -22,6 +22,8 @@ def test_a_record_becomes_one_line_of_json_without_the_scores_and_back():
     assert "scores" not in json.loads(line)
     again = RunRecord.from_json(line)
     assert again == record
+    assert again.mean_noise is None
+    assert RunRecord.from_json(run(noise=(1.0, 1.5)).to_json()).mean_noise == 1.25
     assert again.scores == ()
     assert again.value == 80.0
     assert again.further[0].name == "probe"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from infobatch.report import RunRecord
-from infobatch.report.statistics import Difference, paired, t_quantile
+from infobatch.report.statistics import Difference, paired, spearman, t_quantile
 
 
 @given(st.integers(1, 2000))
@@ -43,6 +43,16 @@ def test_verdicts(changes, verdict):
 
 def test_a_metric_that_counts_downwards_is_turned():
     assert Difference.of([2.0, 3.0], [1.5, 2.0], higher_is_better=False).values == (0.5, 1.0)
+
+
+@given(st.lists(st.tuples(st.integers(-4, 4), st.floats(-5, 5)), min_size=3, max_size=30))
+def test_rank_correlations_are_spearmans_also_with_ties(values):
+    one, other = zip(*values, strict=True)
+    found = spearman(one, other)
+    if len(set(one)) == 1 or len(set(other)) == 1:
+        assert math.isnan(found)
+    else:
+        assert found == pytest.approx(stats.spearmanr(one, other).statistic)
 
 
 def test_pairs_share_a_seed():

@@ -1,6 +1,7 @@
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from infobatch.report import Pair, RunRecord
@@ -28,6 +29,8 @@ def test_one_seed_shows_values_and_differences():
     assert "Ideal speed-up (samples) 1.25 ×" in rows
     assert "Realised speed-up (time) 1.25 ×" in rows
     assert "Realised ÷ ideal 1.00" in rows
+    assert not [row for row in rows if "Noise" in row]
+    assert "Noise: batches as if smaller 1.20 ×" in text([Pair(FULL, replace(PRUNED, noise=(1.0, 1.4)))])
 
 
 def test_several_seeds_show_means_spreads_and_the_paired_difference():
@@ -47,12 +50,60 @@ def test_verdicts_over_the_seeds_that_methods_share():
     records = [replace(FULL, seed=s, values=(0.0, 90.0 + s)) for s in range(3)]
     records += [replace(PRUNED, seed=s, values=(0.0, 89.9 + s + 0.1 * s)) for s in (0, 1, 2)]
     records += [replace(PRUNED, method="random", seed=0, values=(0.0, 80.0))]
+    rows = rows_of(verdicts(records, 0.5))
+    assert rows[:3] == [
+        "test accuracy, %, , margin 0.5",
+        "saved",
+        "test accuracy, % (seeds) difference (95 %) faster verdict",
+    ]
+    assert rows[4:] == [
+        *("Full data 0.0 %", "91.00 ± 1.00 (3)"),
+        *("InfoBatch +0.00 [-0.25, +0.25] 20.0 % lossless within 0.5", "91.00 ± 1.10 (3) 1.25 ×"),
+        *("Random -10.00 20.0 % one seed: no verdict", "80.00 (1) 1.25 ×"),
+    ]
+    # One more run, which shares no seed with full data, is in the mean but not in the difference.
+    more = replace(PRUNED, method="random", seed=7, values=(0.0, 90.0))
+    assert "85.00 ± 7.07 (2, 1 paired) 1.25 ×" in rows_of(verdicts([*records, more], 0.5))
+
+
+LONG = "infobatch-adaptive:noise=0.2,steps=stay"
+
+
+@pytest.mark.parametrize(("margin", "digits"), [(0.2, 2), (0.002, 4), (0.00002, 6)])
+def test_a_terminal_of_80_columns_shows_everything_uncut(margin, digits):
+    records = [
+        replace(run, method=method, seed=seed, values=(0.0, run.value + shift), noise=(1.0, 1.28 if shift else 1.0))
+        for method, run, shift in (("full", FULL, 0), (LONG, PRUNED, 0.9), ("infobatch-quantile", PRUNED, -8.5))
+        for seed in range(12)
+    ]
     file = io.StringIO()
-    Console(file=file, width=160).print(verdicts(records, 0.5))
-    rows = [" ".join(line.split()) for line in file.getvalue().splitlines() if line.strip()]
-    assert "InfoBatch 3 91.00 ± 1.10 +0.00 [-0.25, +0.25] 20.0 % 1.25 × 1.00 lossless within 0.5" in rows
-    assert "Random 1 80.00 -10.00 20.0 % 1.25 × 1.00 one seed: no verdict" in rows
-    assert any(row.startswith("Full data 3 91.00 ± 1.00 0.0 %") for row in rows)
+    Console(file=file, width=80).print(verdicts(records, margin))
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in file.getvalue()
+    [first] = [line for line in lines if line.startswith("infobatch-adaptive:")]
+    assert f"-0.1{'0' * (digits - 1)} [-0.1{'0' * (digits - 1)}, -0.1{'0' * (digits - 1)}]  20.0 %   1.14  " in first
+    # Column by column: the name and the verdict go on below.
+    words = file.getvalue().split()
+    assert "".join(word for word in words if word in ("infobatch-adaptive:", "noise=0.2,", "steps=stay")) == LONG
+    verdict = next(line.index("verdict") for line in lines if "verdict" in line)
+    told = " ".join(" ".join(line[verdict:] for line in lines).split())
+    assert f"worse by more than {margin:g}" in told
+
+
+def test_the_noise_factor_has_a_column_where_a_record_has_it():
+    new = replace(PRUNED, noise=(1.0, 1.28))
+    rows = rows_of(verdicts([FULL, new], 0.5))
+    assert "test accuracy, % (seeds) difference (95 %) faster noise verdict" in rows
+    assert "Full data 0.0 %" in rows  # an old record beside a new one
+    assert "InfoBatch -1.00 20.0 % 1.14 one seed: no verdict" in rows
+    assert rows[-1] == "noise: as if batches were so many times smaller"
+    assert "noise" not in " ".join(rows_of(verdicts([FULL, PRUNED], 0.5)))
+
+
+def test_a_diverged_run_has_no_difference():
+    rows = rows_of(verdicts([FULL, replace(PRUNED, values=(80.0, float("nan")))], 0.5))
+    assert "InfoBatch 20.0 % a run diverged" in rows
 
 
 def rows_of(table, width=200):

@@ -39,6 +39,7 @@ def _drawn(outcome: Outcome) -> dict[str, Any]:
         "value": _curve(outcome.band(lambda run: run.values)),
         "loss": _curve(outcome.band(lambda run: run.losses)),
         "kept": _curve(outcome.band(lambda run: [kept / run.total for kept in run.kept])),
+        "noise": None if outcome.noise_band is None else _curve(outcome.noise_band),
         "difference": _difference(outcome),
         "inside": has_inside(outcome),
         "scores": _scores(outcome.runs),

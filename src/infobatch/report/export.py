@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from .outcome import Outcome, outcomes
-from .picture import FAINT, FORMATS, INK, dress
+from .picture import FAINT, FORMATS, INK, dress, plain
 from .records import RunRecord
 
 COLUMNS = ("method", "seed", "epoch", "total", "kept", "samples", "loss", "seconds", "metric", "value")
@@ -26,18 +26,20 @@ STYLES = ("-", "--", ":")
 def csv(records: Sequence[RunRecord], path: str | Path) -> None:
     """A line per run and epoch, in ``COLUMNS``; ``epoch`` counts from 1 and ``samples`` adds ``kept`` up.
 
-    The numbers are written in full: read back, they are the same.
+    Where records have the noise factor, there is a column for it. The numbers are written in full: read back, they are
+    the same.
     """
     outcomes(records)
+    columns = (*COLUMNS, "noise") if any(run.noise for run in records) else COLUMNS
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         lines = writer(file, lineterminator="\n")
-        lines.writerow(COLUMNS)
+        lines.writerow(columns)
         for run in records:
-            epochs = zip(run.kept, accumulate(run.kept), run.losses, run.times, run.values, strict=True)
-            for epoch, (kept, samples, loss, seconds, value) in enumerate(epochs, 1):
-                lines.writerow(
-                    [run.method, run.seed, epoch, run.total, kept, samples, loss, seconds, run.metric, value]
-                )
+            noise = run.noise or [""] * len(run.kept)
+            epochs = zip(run.kept, accumulate(run.kept), run.losses, run.times, run.values, noise, strict=True)
+            for epoch, (kept, samples, loss, seconds, value, factor) in enumerate(epochs, 1):
+                row = [run.method, run.seed, epoch, run.total, kept, samples, loss, seconds, run.metric, value, factor]
+                lines.writerow(row[: len(columns)])
 
 
 def figure(records: Sequence[RunRecord], path: str | Path) -> None:
@@ -56,7 +58,7 @@ def figure(records: Sequence[RunRecord], path: str | Path) -> None:
 
 
 def _curves(axes: Axes, found: Sequence[Outcome]) -> None:
-    metric = _plain(found[0].runs[0].metric)
+    metric = plain(found[0].runs[0].metric)
     several = any(len(outcome.runs) > 1 for outcome in found)
     how = "mean of the seeds and its 95 % interval" if several else "one seed is no result"
     dress(axes, f"{metric[:1].upper() + metric[1:]}: {how}", "samples trained on")
@@ -89,7 +91,7 @@ def _differences(axes: Axes, found: Sequence[Outcome]) -> None:
         axes.plot([change.mean], [row], "o", color=colour, markersize=7)
         if len(change.values) > 1:
             axes.plot(change.interval, [row, row], color=colour, linewidth=2.4)
-    axes.set_yticks(range(len(found)), [_plain(_label(outcome)) for outcome in found])
+    axes.set_yticks(range(len(found)), [plain(_label(outcome)) for outcome in found])
     for tick, outcome in zip(axes.get_yticklabels(), found, strict=True):
         tick.set_color(_colour(outcome))
         tick.set_fontweight("bold")
@@ -104,13 +106,10 @@ def _label(outcome: Outcome) -> str:
     seeds = "one seed" if len(outcome.runs) == 1 else f"{len(outcome.runs)} seeds"
     if outcome.diverged:
         seeds += ", diverged"
+    if outcome.noise is not None:
+        seeds += f", noise {outcome.noise:.2f}"
     return f"{outcome.name}\n{seeds}"
 
 
 def _colour(outcome: Outcome) -> str:
     return COLOURS[1 + (outcome.number - 1) % METHODS] if outcome.number else COLOURS[0]
-
-
-def _plain(text: str) -> str:
-    """Without what matplotlib would take for mathematics."""
-    return text.replace("$", r"\$")

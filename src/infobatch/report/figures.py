@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
-from .picture import FAINT, FULL, INK, PRUNED, SAVED, dress
+from .picture import FAINT, FULL, INK, PRUNED, SAVED, dress, plain
 from .records import RunRecord, title
 from .statistics import paired
 
@@ -61,7 +61,7 @@ def pruned_per_epoch(records: Sequence[RunRecord], path: Path) -> list[Path]:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     other = axes.twinx()
     other.plot(epochs, values, color=PRUNED, linewidth=2.2)
-    other.set_ylabel(first.metric.replace("$", r"\$"), color=PRUNED)
+    other.set_ylabel(plain(first.metric), color=PRUNED)
     other.spines[["top"]].set_visible(False)
     rows = list(zip(epochs, left_out, values, strict=True))
     return _write(drawn, path, ("epoch", "left_out", "value"), rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import mean, stdev
 
-from .records import SCORE_EDGES, Pair, RunRecord, title
+from .records import SCORE_EDGES, Pair, RunRecord, options, title
 from .statistics import Difference, paired, t_quantile
 
 # Epochs of a run whose times per sample differ by more than this factor make its time worth a warning.
@@ -66,6 +66,12 @@ class Outcome:
         full, pruned = [p.full.value for p in self.pairs], [p.pruned.value for p in self.pairs]
         return Difference.of(full, pruned, self.runs[0].higher_is_better)
 
+    def verdict(self, margin: float) -> str:
+        """What the difference says; nothing without a pair, as for full data itself."""
+        if self.diverged:
+            return "a run diverged"
+        return "" if self.difference is None else self.difference.verdict(margin)
+
     @property
     def saved(self) -> float:
         """The share of full data's samples that was not trained on."""
@@ -74,9 +80,22 @@ class Outcome:
         return 1 - mean(p.pruned.samples / p.full.samples for p in self.pairs)
 
     @property
+    def noise(self) -> float | None:
+        """The mean noise factor, of the runs that ``saved`` speaks of; None where no record has it."""
+        known = [run.mean_noise for run in [pair.pruned for pair in self.pairs] or self.runs]
+        values = [value for value in known if value is not None]
+        return mean(values) if values else None
+
+    @property
     def samples(self) -> tuple[float, ...]:
         """Samples trained on up to the end of each epoch."""
         return Band.of([list(accumulate(run.kept)) for run in self.runs]).mean
+
+    @property
+    def noise_band(self) -> Band | None:
+        """The noise factor per epoch, of the runs whose records have it."""
+        curves = [run.noise for run in self.runs if run.noise]
+        return Band.of(curves) if curves else None
 
     def band(self, curve: Callable[[RunRecord], Sequence[float]]) -> Band:
         """The mean of a curve over the seeds, with its interval."""
@@ -87,23 +106,30 @@ def outcomes(records: Sequence[RunRecord]) -> list[Outcome]:
     """One per method, full data first, the others in the order in which they appear. Raises on what is no comparison.
 
     Runs of one comparison share the data, the metric and the recipe; only the number of epochs may differ, as for
-    full data on a shortened schedule.
+    full data on a shortened schedule, and the learning rate of a method that has its own (``full:cost=0.5,lr=0.2``).
     """
     if not records:
         raise ValueError("records must hold at least one run, got none: train something first")
-    first, seen = records[0], set[tuple[str, int]]()
+    first = next((run for run in records if run.method == "full"), records[0])
+    seen = set[tuple[str, int]]()
     for run in records:
         if (run.method, run.seed) in seen:
             raise ValueError(f"records must hold a run once, got {run.method!r} with seed {run.seed} twice: drop one")
         seen.add((run.method, run.seed))
         _check(run)
         ours, theirs = _defining(first), _defining(run)
+        own_lr = any("lr" in options(each.method) for each in (first, run))
         for key in ours | theirs:
-            if ours.get(key) != theirs.get(key):
+            if not (own_lr and key == "recipe's lr") and ours.get(key) != theirs.get(key):
                 raise ValueError(
                     f"records must share one {key}, got {ours.get(key)!r} ({first.method}, seed {first.seed}) and "
                     f"{theirs.get(key)!r} ({run.method}, seed {run.seed}): report them apart"
                 )
+    return by_method(records)
+
+
+def by_method(records: Sequence[RunRecord]) -> list[Outcome]:
+    """As :func:`outcomes`, for records that are known to be of one comparison."""
     methods = ["full", *dict.fromkeys(run.method for run in records if run.method != "full")]
     found = [_outcome(records, method, number) for number, method in enumerate(methods)]
     return [outcome for outcome in found if outcome.runs]
@@ -124,6 +150,8 @@ def _check(run: RunRecord) -> None:
     if min(run.kept) < 1 or min(run.times) <= 0:
         least = f"{min(run.kept)} and {min(run.times)}"
         raise ValueError(f"kept and times must be positive in every epoch, got {least} at the least ({who})")
+    if run.noise and len(run.noise) != epochs:
+        raise ValueError(f"noise must have an entry per epoch, or be empty, got {len(run.noise)} of {epochs} ({who})")
     bins = len(SCORE_EDGES) - 1
     if run.histograms and (len(run.histograms) != epochs or {len(counts) for counts in run.histograms} != {bins}):
         raise ValueError(f"histograms must have {bins} counts for each of the {epochs} epochs, or be empty ({who})")

@@ -142,7 +142,7 @@
 
   // -- curves: a line per method with its band ------------------------------------------------------------------------
 
-  function curves(id, { label, along, xLabel, xForm, yForm, form, floor = null, ceiling = null, zooms = false }) {
+  function curves(id, { label, along, start = 0, xLabel, xForm, yForm, form, floor = null, ceiling = null, zooms = false }) {
     chart(id, label, (svg, width) => {
       const height = id === "value" ? clamp(width * 0.45, 260, 380) : 260;
       const shown = methods
@@ -163,7 +163,7 @@
       const room = (Math.max(...highs) - Math.min(...lows)) * 0.06 || Math.abs(highs[0]) * 0.1 || 1;
       const y = [floor ?? Math.min(...lows) - room, ceiling ?? Math.max(...highs) + room];
       const xs = all.map((p) => p.x);
-      const x = [zooms && zoomed ? Math.min(...xs) : id === "kept" ? 1 : 0, Math.max(...xs)];
+      const x = [zooms && zoomed ? Math.min(...xs) : start, Math.max(...xs)];
       if (x[0] === x[1]) x[0] -= 1;
       const { px, py, inner } = frame(svg, { width, height, left: 52, right: 18, x, y, xLabel, xForm, yForm });
       const clip = element("clipPath", { id: `clip-${id}` }, svg);
@@ -212,6 +212,7 @@
 
   const plusMinus = (p, format) => format(p.value) + (p.reach === null ? "" : ` ± ${format(p.reach)}`);
   const samples = (method, epoch) => method.samples[epoch];
+  const overEpochs = { along: (_, epoch) => epoch + 1, start: 1, xLabel: "epoch", xForm: (v) => (Number.isInteger(v) ? String(v) : "") };
   const overSamples = { along: samples, xLabel: "samples trained on", xForm: short };
 
   curves("value", {
@@ -225,10 +226,14 @@
     form: (p) => plusMinus(p, loss),
   });
   curves("kept", {
-    along: (_, epoch) => epoch + 1, xLabel: "epoch", xForm: (v) => (Number.isInteger(v) ? String(v) : ""),
-    yForm: (v) => percent(v, 0), floor: 0, ceiling: 1.02,
+    ...overEpochs, yForm: (v) => percent(v, 0), floor: 0, ceiling: 1.02,
     label: "Share of the data that each method trained on, per epoch.",
     form: (p) => plusMinus(p, percent),
+  });
+  curves("noise", {
+    ...overEpochs, yForm: short, floor: 1,
+    label: "Noise factor of each method, per epoch: as if batches were so many times smaller.",
+    form: (p) => plusMinus(p, (v) => fixed(v, 2)),
   });
 
   // -- paired differences: a row per method ---------------------------------------------------------------------------

@@ -28,6 +28,11 @@ from .records import RunRecord, by_further_measures
 from .statistics import digits_of
 
 TITLE = "Trained on fewer samples"
+# The chart of the noise factor, for records that have it.
+NOISE = """<figure>
+<figcaption><b>Noise factor</b> <span>per epoch; 1.2: as if batches were 1.2 times smaller</span></figcaption>
+<div class="chart" id="noise"></div>
+</figure>"""
 
 
 def write(
@@ -62,6 +67,7 @@ def _page(found: Sequence[Outcome], margin: float, album: Album, title: str) -> 
         spread="mean of the seeds, shaded: its 95 % interval" if _several(found) else "one seed",
         results=_results(found, margin, digits) + _further(found),
         cost=_cost(found),
+        noise=NOISE if _noisy(found) else "",
         inside=_inside(found, album),
         made=_made([run for outcome in found for run in outcome.runs]),
         data=as_json(chart_data(found, margin, digits)),
@@ -158,9 +164,12 @@ def _card(outcome: Outcome, margin: float, digits: int) -> str:
         seeds = f"{len(outcome.pairs)} paired seeds" if len(outcome.pairs) > 1 else "one seed, no result"
         said = f"<p>{_gain(change.mean, digits, outcome.runs[0].higher_is_better)} in {metric}</p>"
         said += f'<p class="soft">{_interval(outcome, digits)}{seeds}</p>'
+    noise = ""
+    if outcome.noise is not None and outcome.noise >= 1.005:  # on full data batches are what they are
+        noise = f'<p class="soft">as if batches were {outcome.noise:.2f} times smaller</p>'
     return (
         f'<article class="card"><h2>{_key(outcome)}{_text(outcome.name)}</h2>'
-        f'<p class="big">{_percent(outcome.saved)} <small>fewer samples</small></p>{said}'
+        f'<p class="big">{_percent(outcome.saved)} <small>fewer samples</small></p>{noise}{said}'
         f"<p>{_verdict(outcome, margin)}</p></article>"
     )
 
@@ -228,17 +237,25 @@ def _further(found: Sequence[Outcome]) -> str:
 
 
 def _cost(found: Sequence[Outcome]) -> str:
-    heads = ["samples trained on", "saved", "seconds", "ideal speed-up", "realised speed-up", "realised ÷ ideal"]
+    noisy = _noisy(found)
+    heads = ["samples trained on", "saved", *["noise"] * noisy]
+    heads += ["seconds", "ideal speed-up", "realised speed-up", "realised ÷ ideal"]
     rows = []
     for outcome in found:
         samples, seconds = (mean(getattr(run, what) for run in outcome.runs) for what in ("samples", "seconds"))
-        cells = [f"{samples:,.0f}", _percent(outcome.saved), f"{seconds:,.1f}", "", "", ""]
+        cells = [f"{samples:,.0f}", _percent(outcome.saved)]
+        if noisy:
+            cells.append("" if outcome.noise is None else f"{outcome.noise:.2f}")
+        speed = ["", "", ""]
         if pairs := outcome.pairs:
             ideal, realised = median(pair.ideal for pair in pairs), median(pair.realised for pair in pairs)
-            cells[3:] = [f"{ideal:.2f} ×", f"{realised:.2f} ×", _ranged([pair.efficiency for pair in pairs])]
-        rows.append((outcome, cells))
+            speed = [f"{ideal:.2f} ×", f"{realised:.2f} ×", _ranged([pair.efficiency for pair in pairs])]
+        rows.append((outcome, [*cells, f"{seconds:,.1f}", *speed]))
     over = "Samples and seconds are means of the seeds, speed-ups medians of the pairs with full data [least, most]. "
     about = "Ideal: if time went with the samples alone. Realised: as measured over the training loop."
+    if noisy:
+        most = max(outcome.noise or 1 for outcome in found)
+        about += f" Noise, mean of the epochs: {most:.2f} is as if batches were {most:.2f} times smaller."
     return _table("Cost", heads, rows, over * _several(found) + about)
 
 
@@ -247,7 +264,8 @@ def _table(label: str, heads: Sequence[str], rows: Sequence[tuple[Outcome, Seque
     top = "".join(f'<th scope="col">{_text(head)}</th>' for head in ["method", *heads])
     body = ""
     for outcome, cells in rows:
-        body += f'<tr><th scope="row">{_key(outcome)}{_text(outcome.name)}</th>'
+        name = _text(outcome.name).replace(":", ":<wbr>").replace(",", ",<wbr>")  # where a line may end
+        body += f'<tr><th scope="row">{_key(outcome)}{name}</th>'
         body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>\n"
     return (
         f'<div class="box" role="region" aria-label="{label}" tabindex="0"><table class="results">'
@@ -353,6 +371,10 @@ def _text(value: object) -> str:
 
 def _several(found: Sequence[Outcome]) -> bool:
     return any(len(outcome.runs) > 1 for outcome in found)
+
+
+def _noisy(found: Sequence[Outcome]) -> bool:
+    return any(outcome.noise is not None for outcome in found)
 
 
 def _key(outcome: Outcome) -> str:

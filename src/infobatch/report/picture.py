@@ -120,3 +120,8 @@ def dress(axes: Axes, heading: str, below: str) -> None:
     axes.spines[["left", "bottom"]].set_color("#b5b5b5")
     axes.tick_params(labelcolor=INK, color="#b5b5b5")
     axes.set_axisbelow(True)
+
+
+def plain(text: str) -> str:
+    """Without what matplotlib would take for mathematics."""
+    return text.replace("$", r"\$")

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import mean
 from typing import Any, NamedTuple
 
 _NAMES = {
@@ -28,6 +29,16 @@ def title(method: str) -> str:
     ('InfoBatch', 'ucb')
     """
     return _NAMES.get(method, method)
+
+
+def options(method: str) -> dict[str, str]:
+    """The options in a method's label.
+
+    >>> options("infobatch-adaptive:noise=0.2,steps=stay"), options("infobatch")
+    ({'noise': '0.2', 'steps': 'stay'}, {})
+    """
+    settings = method.partition(":")[2].split(",")
+    return {key: value for key, equals, value in (setting.partition("=") for setting in settings) if equals}
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,11 @@ class RunRecord:
     def seconds(self) -> float:
         """Time of the training loop in all epochs."""
         return sum(self.times)
+
+    @property
+    def mean_noise(self) -> float | None:
+        """The mean noise factor of the epochs: as if batches had been so many times smaller. None in old records."""
+        return mean(self.noise) if self.noise else None
 
     @property
     def unevenness(self) -> float:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .records import RunRecord
 
 # Two-sided 97.5 % quantiles of Student's t for 1 … 30 degrees of freedom; beyond, the normal's with a correction.
@@ -60,6 +63,15 @@ class Difference:
         reach = t_quantile(n - 1) * stdev(self.values) / math.sqrt(n)
         return self.mean - reach, self.mean + reach
 
+    def told(self, form: str) -> str:
+        """The mean with its interval, if there is one.
+
+        >>> Difference((-0.1, -0.3)).told("+.2f"), Difference((0.5,)).told("+.2f")
+        ('-0.20 [-1.47, +1.07]', '+0.50')
+        """
+        low, high = (format(end, form) for end in self.interval)
+        return format(self.mean, form) + (f" [{low}, {high}]" if len(self.values) > 1 else "")
+
     def verdict(self, margin: float) -> str:
         """What the interval says: lossless within the margin, worse, or not enough seeds to tell."""
         if not all(map(math.isfinite, self.values)):
@@ -79,6 +91,38 @@ def paired(records: Sequence[RunRecord], method: str, other: str = "full") -> li
     by_key = {(record.method, record.seed): record for record in records}
     seeds = sorted({record.seed for record in records})
     return [(by_key[other, s], by_key[method, s]) for s in seeds if {(other, s), (method, s)} <= by_key.keys()]
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float:
+    """Spearman's rank correlation; NaN where all values of one are equal. Equal values share the mean of their ranks.
+
+    >>> round(spearman([1, 2, 3, 4], [2, 4, 3, 9]), 3)
+    0.8
+    """
+    ranks = np.array([_ranks(one), _ranks(other)])
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    spread = float(np.sqrt((ranks**2).sum(axis=1).prod()))
+    return float(ranks[0] @ ranks[1]) / spread if spread else math.nan
+
+
+def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return ranks
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Mean ± sample standard deviation; one value alone has no spread.
+
+    >>> spread([0.25], ".2f"), spread([1.0, 2.0, 3.0], "+.1f")
+    ('0.25', '+2.0 ± 1.0')
+    """
+    text = format(mean(values), form)
+    return (
+        text
+        if len(values) == 1 or not all(map(math.isfinite, values))
+        else f"{text} ± {format(stdev(values), form.lstrip('+'))}"
+    )
 
 
 def digits_of(margin: float) -> int:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Sequence
-from statistics import mean, median, stdev
+from statistics import mean, median
 from typing import NamedTuple
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
+from .outcome import by_method
 from .records import Pair, RunRecord, by_further_measures, title
-from .statistics import Difference, digits_of, paired
+from .statistics import Difference, digits_of, paired, spread
 
 
 def comparison(pairs: Sequence[Pair]) -> Table:
@@ -36,6 +38,9 @@ def comparison(pairs: Sequence[Pair]) -> Table:
     both("Samples trained on", lambda run: run.samples, ",.0f")
     both("Training time, s", lambda run: run.seconds, ".1f")
     only("Samples saved, %", [100 * pair.pruned.saving for pair in pairs], ".1f")
+    noise = [pair.pruned.mean_noise for pair in pairs]
+    if None not in noise:
+        only("Noise: batches as if smaller", [value for value in noise if value is not None], ".2f", " ×")
     only("Ideal speed-up (samples)", [pair.ideal for pair in pairs], ".2f", " ×")
     only("Realised speed-up (time)", [pair.realised for pair in pairs], ".2f", " ×")
     only("Realised ÷ ideal", [pair.efficiency for pair in pairs], ".2f")
@@ -43,30 +48,32 @@ def comparison(pairs: Sequence[Pair]) -> Table:
 
 
 def verdicts(records: Sequence[RunRecord], margin: float) -> Table:
-    """Every method against full data, over the seeds they share: what it saved, the difference, and what that says."""
-    first, digits = records[0], digits_of(margin)
-    table = Table(title=f"{first.metric}, {first.recipe.get('dataset', '')}, margin {margin:g}", box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for head in ("seeds", first.metric, "difference (95 %)", "saved", "speed-up", "realised ÷ ideal", "verdict"):
-        table.add_column(head, justify="right" if head != "verdict" else "left")
-    for method in dict.fromkeys(record.method for record in records):
-        own = [record for record in records if record.method == method]
-        row = [title(method), str(len(own)), spread([run.value for run in own], f".{digits}f")]
-        pairs = [Pair(full, run) for full, run in paired(records, method)]
-        if method == "full" or not pairs:
-            table.add_row(*row, "", percent(mean(run.saving for run in own)), "", "", "")
-            continue
-        change = Difference.of([p.full.value for p in pairs], [p.pruned.value for p in pairs], first.higher_is_better)
-        low, high = change.interval
-        interval = "" if len(pairs) == 1 else f" [{low:+.{digits}f}, {high:+.{digits}f}]"
-        table.add_row(
-            *row,
-            f"{change.mean:+.{digits}f}{interval}",
-            percent(1 - mean(p.pruned.samples / p.full.samples for p in pairs)),
-            f"{median(p.realised for p in pairs):.2f} ×",
-            f"{median(p.efficiency for p in pairs):.2f}",
-            change.verdict(margin),
-        )
+    """Every method against full data, over the seeds they share: what it saved, the difference, and what that says.
+
+    It fits a terminal of 80 columns: the metric stands below the method's name, the measured speed-up below the
+    saving; long names go on in the next line. The noise factor has a column where records have it.
+    """
+    first, digits, found = records[0], digits_of(margin), by_method(records)
+    noisy = any(outcome.noise is not None for outcome in found)
+    heading = f"{first.metric}, {first.recipe.get('dataset', '')}, margin {margin:g}"
+    table = Table(title=heading, box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(f"\n{first.metric} (seeds)", overflow="fold")
+    for head in ("difference (95 %)", "saved\nfaster", *["noise"] * noisy):
+        table.add_column(head, justify="right", no_wrap=True)
+    # Longer differences leave the verdict less room: 19 columns stay for a name, as many as infobatch-adaptive: takes.
+    table.add_column("verdict", overflow="fold", max_width=max(27 - 3 * digits, 9))
+    if noisy:
+        table.caption, table.caption_justify = "noise: as if batches were so many times smaller", "left"
+    for outcome in found:
+        runs, pairs = len(outcome.runs), len(outcome.pairs)
+        seeds = f"{runs}, {pairs} paired" if 0 < pairs < runs else f"{runs}"
+        own = f"{spread([run.value for run in outcome.runs], f'.{digits}f')} ({seeds})"
+        change = "" if outcome.difference is None else outcome.difference.told(f"+.{digits}f")
+        faster = f"\n{median(pair.realised for pair in outcome.pairs):.2f} ×" if outcome.pairs else ""
+        noise = ["" if outcome.noise is None else f"{outcome.noise:.2f}"] if noisy else []
+        name = Text.assemble(breakable(outcome.name), (f"\n{own}", "dim"))
+        saved = Text.assemble(percent(outcome.saved), (faster, "dim"))
+        table.add_row(name, change, saved, *noise, outcome.verdict(margin))
     return table
 
 
@@ -74,22 +81,13 @@ def further(records: Sequence[RunRecord]) -> Table:
     """What else was measured after training, and its difference to full data, over the seeds that methods share."""
     table = Table(title="Also measured; a positive difference is better", box=box.SIMPLE_HEAD)
     for number, head in enumerate(("", "", "seeds", "mean ± sd", "difference (95 %)")):
-        table.add_column(head, justify="right" if number > 1 else "left")
+        table.add_column(head, justify="right" if number > 1 else "left", overflow="fold")
     for runs in by_further_measures(records):
-        for method in dict.fromkeys(run.method for run in runs):
-            values = [run.value for run in runs if run.method == method]
-            pairs = [] if method == "full" else paired(runs, method)
-            change = ""
-            if pairs:
-                change = _changed([f.value for f, _ in pairs], [r.value for _, r in pairs], runs[0].higher_is_better)
-            table.add_row(runs[0].metric, title(method), str(len(values)), spread(values, ".4g"), change)
+        for outcome in by_method(runs):
+            values = [run.value for run in outcome.runs]
+            change = "" if outcome.difference is None else outcome.difference.told("+.3g")
+            table.add_row(runs[0].metric, breakable(outcome.name), str(len(values)), spread(values, ".4g"), change)
     return table
-
-
-def _changed(full: Sequence[float], method: Sequence[float], higher_is_better: bool) -> str:
-    difference = Difference.of(full, method, higher_is_better)
-    low, high = difference.interval
-    return f"{difference.mean:+.3g}" + (f" [{low:+.3g}, {high:+.3g}]" if len(full) > 1 else "")
 
 
 class Line(NamedTuple):
@@ -146,7 +144,7 @@ def _measured(line: Line, costs: bool) -> list[str]:
     change = ""
     if len(pairs) > 1:
         difference = Difference.of([f.value for f, _ in pairs], [r.value for _, r in pairs], runs[0].higher_is_better)
-        change = "{:+.2f} [{:+.2f}, {:+.2f}]".format(difference.mean, *difference.interval)
+        change = difference.told("+.2f")
     saved = [1 - run.samples / (run.total * run.recipe["epochs"]) for run in runs]
     if pairs:
         saved = [1 - run.samples / whole.samples for whole, run in pairs]
@@ -167,6 +165,15 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"
 
 
+def breakable(name: str) -> str:
+    """A method's name that can go on in the next line after a colon or comma.
+
+    >>> breakable("infobatch-adaptive:noise=0.2,steps=stay")
+    'infobatch-adaptive: noise=0.2, steps=stay'
+    """
+    return re.sub(r"[:,](?=\S)", r"\g<0> ", name)
+
+
 def percent(share: float) -> str:
     """A share as it is printed.
 
@@ -174,17 +181,3 @@ def percent(share: float) -> str:
     '31.5 %'
     """
     return f"{100 * share:.1f} %"
-
-
-def spread(values: Sequence[float], form: str) -> str:
-    """Mean ± sample standard deviation; one value alone has no spread.
-
-    >>> spread([0.25], ".2f"), spread([1.0, 2.0, 3.0], "+.1f")
-    ('0.25', '+2.0 ± 1.0')
-    """
-    text = format(mean(values), form)
-    return (
-        text
-        if len(values) == 1 or not all(map(math.isfinite, values))
-        else f"{text} ± {format(stdev(values), form.lstrip('+'))}"
-    )
