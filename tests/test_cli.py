@@ -30,7 +30,11 @@ def call(*arguments):
 
 
 def python(*arguments, cwd):
-    environment = os.environ | {"COLUMNS": "100", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+    environment = os.environ | {
+        "COLUMNS": "100",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "error,ignore:in epoch:RuntimeWarning",
+    }  # noise: 300 images are few
     return subprocess.run(
         [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
     )
