@@ -33,7 +33,7 @@ def main() -> None:
         {size: seconds for size, seconds in plans.items() if size >= 1_000_000}
     )
     figures["90 epochs at 1.28M, all outside the step, s (bar 3)"] = plan.whole_training(1_281_167, 90)
-    figures["realised / ideal speed-up of a real training (bar 0.97)"] = step.realised_over_ideal(options.rounds)
+    figures |= step.speed_ups(options.rounds)
     costs = plan.every_method(1_281_167, options.rounds)
     figures |= {f"end of epoch and next plan at 1.28M, {name}, ns a sample": cost for name, cost in costs.items()}
     figures |= scale.run()

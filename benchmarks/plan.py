@@ -117,6 +117,22 @@ def plan_alone(size: int, rounds: int) -> Comparison:
     )
 
 
+def plan_within_budget(size: int, rounds: int) -> Comparison:
+    """The plan of the noise budget against the quantile rule's."""
+    runs = {name: scored(size, name) for name in ("infobatch-adaptive", "infobatch-quantile")}
+    run, chance = runs["infobatch-adaptive"]._run, np.random.default_rng(1)
+    for _ in range(2):  # what it remembers after two epochs
+        losses = (run.table.numpy() * chance.exponential(size=size)).astype(np.float32)
+        run.method.observe(losses, np.arange(size, dtype=np.int32), run.memory)
+    epochs = itertools.count(2)
+    return compare(
+        f"plan within a noise budget, N={size:,}",
+        {name: lambda train_data=train_data: train_data.set_epoch(next(epochs)) for name, train_data in runs.items()},
+        rounds,
+        1.5 if size >= 1_000_000 else None,
+    )
+
+
 def thresholds(size: int, rounds: int) -> list[Comparison]:
     """What table 11 compares: a threshold by mean, by percentile, by sorting."""
     scores = np.random.default_rng(0).exponential(size=size).astype(np.float32)
@@ -170,6 +186,7 @@ def run(sizes: list[int], rounds: int) -> list[Comparison]:
             plan_and_iterate(size, "infobatch-quantile", 0.35, times),
             first_batch(size, times),
             plan_alone(size, times),
+            plan_within_budget(size, times),
             *thresholds(size, times),
         ]
     return found
