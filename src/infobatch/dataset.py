@@ -175,14 +175,16 @@ class InfoBatch(Dataset[Any]):
         """Hands out the current plan; give it to the loader."""
         return self._sampler
 
-    def batches(self, batch_size: int) -> StepSampler:
+    def batches(self, batch_size: int, drop_last: bool = False) -> StepSampler:
         """A batch sampler with as many steps in every epoch as full data has: batches shrink, steps stay.
 
         ``DataLoader(train_data, batch_sampler=train_data.batches(128))``. ``update`` then returns a loss on the scale
         of full data, so that gradients, learning rate and schedule are those of full data and nothing has to be paced.
+        With ``drop_last`` there are as many as full data has whole batches.
         """
         check_whole("batch_size", batch_size, 1, "the batch size of full data")
-        return StepSampler(self._sampler, int(batch_size))
+        check_flag("drop_last", drop_last, "whether full data's last, short batch is dropped")
+        return StepSampler(self._sampler, int(batch_size), bool(drop_last))
 
     @property
     def keeps_steps(self) -> bool:
