@@ -17,6 +17,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def sampler_of(loader: Any) -> Any:
+    """What a loader takes its indices from, in batches or one by one; None where it has no such thing."""
+    return getattr(getattr(loader, "batch_sampler", None), "sampler", getattr(loader, "sampler", None))
+
+
 @contextmanager
 def needs(package: str, extra: str) -> Iterator[None]:
     """Say what to install where importing ``package`` fails because it is not there.
