@@ -21,8 +21,8 @@ def prepare(accelerator: Accelerator, *objects: Any) -> Any:
     """What ``accelerator.prepare(*objects)`` returns, with one loader among them that is over an InfoBatch.
 
     That loader keeps ``train_data.sampler``, or ``train_data.batches``, which give every process its part of the plan
-    by themselves; Accelerate moves the batches and neither shards nor pads them again. Schedulers are paced where epochs
-    get shorter (see :func:`infobatch.paced`): they count optimiser steps, once each on any number of processes.
+    by themselves; Accelerate moves the batches and neither shards nor pads them again. Schedulers are paced where
+    epochs get shorter (see :func:`infobatch.paced`): they count optimiser steps, once each on any number of processes.
     ``save_state`` and ``load_state`` take ``train_data`` and the schedulers along. Everything else is Accelerate's.
     """
     loaders = [o for o in objects if isinstance(o, DataLoader) and isinstance(o.dataset, InfoBatch)]
