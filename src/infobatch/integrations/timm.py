@@ -20,12 +20,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..core.checks import check_flag, check_loss
+from ..core.checks import check_loss
 from ..core.sampler import StepSampler
 from ..core.weights import PairWeights, working_dtype
 from ..dataset import InfoBatch
 from ..scoring import classification
-from . import needs
+from . import batching, needs
 
 with needs("timm", "timm"):
     import timm.data
@@ -82,7 +82,6 @@ def create_loader(
     With ``keep_steps`` every epoch has as many batches as full data, and they shrink: see ``InfoBatch.batches``.
     """
     _check_loader(train_data, is_training, options)
-    check_flag("keep_steps", keep_steps, "whether every epoch has as many batches as full data")
     options["distributed"] = False
     made = timm.data.create_loader(
         train_data.dataset,  # timm gives it the transform
@@ -95,12 +94,9 @@ def create_loader(
     )
     inner = made.loader if use_prefetcher else made
     collate = inner.collate_fn
-    cut: dict[str, Any] = {"batch_size": batch_size, "sampler": train_data.sampler, "drop_last": inner.drop_last}
-    if keep_steps:
-        cut = {"batch_sampler": train_data.batches(batch_size, inner.drop_last)}
     loader: DataLoader[Any] = DataLoader(
         train_data,
-        **cut,
+        **batching(train_data, batch_size, inner.drop_last, keep_steps),
         collate_fn=_MixedCollate(collate) if isinstance(collate, FastCollateMixup) else _Collate(collate),
         num_workers=inner.num_workers,
         pin_memory=inner.pin_memory,
