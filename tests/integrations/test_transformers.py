@@ -467,14 +467,16 @@ MANNERS: dict[str, dict[str, Any]] = {
 }
 
 
-def sft(kind: Any, folder: Path, pruning: dict[str, Any] | None = None, **options: Any) -> Any:
+def sft(
+    kind: Any, folder: Path, pruning: dict[str, Any] | None = None, keep_steps: bool = False, **options: Any
+) -> Any:
     usual = arguments(folder, gradient_accumulation_steps=2, optim="sgd", learning_rate=0.1)
     names = ("optim", "learning_rate", "max_grad_norm", "logging_steps", "report_to", "use_cpu", "disable_tqdm")
     names += ("dataloader_pin_memory", "gradient_accumulation_steps", "per_device_train_batch_size", "num_train_epochs")
     config = {name: getattr(usual, name) for name in names}
     config |= {"save_strategy": "no", "bf16": False, "gradient_checkpointing": False, "max_length": 64}
     args = SFTConfig(str(folder), **{**config, **options})
-    more = {} if pruning is None else {"pruning": pruning}
+    more = {} if pruning is None else {"pruning": pruning, "keep_steps": keep_steps}
     return kind(causal_model(), args, train_dataset=SENTENCES, processing_class=WORDS, **more)
 
 
@@ -507,13 +509,15 @@ def test_sft_rows_end_to_end_are_weighed_and_scored_as_padded_ones(tmp_path: Pat
     assert end_to_end.trace.losses == pytest.approx(padded.trace.losses, rel=1e-4)
 
 
-def test_sft_trains_as_trainer_does_on_the_same_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep_steps", [False, True])
+def test_sft_trains_as_trainer_does_on_the_same_rows(keep_steps: bool, tmp_path: Path) -> None:
     """Weighed by TRL's log-probabilities, and by the logits: the same pruned training."""
-    ours = sft(PrunedSFT, tmp_path, {"delta": 1.0})
+    ours = sft(PrunedSFT, tmp_path, {"delta": 1.0}, keep_steps)
     ours.train()
     rows = Rows([{"input_ids": r["input_ids"], "labels": r["labels"]} for r in ours.train_data.dataset])
     args = arguments(tmp_path, gradient_accumulation_steps=2, optim="sgd", learning_rate=0.1)
-    other = Pruned(causal_model(), args, data_collator=PAD, train_dataset=rows, pruning={"delta": 1.0})
+    how = {"pruning": {"delta": 1.0}, "keep_steps": keep_steps}
+    other = Pruned(causal_model(), args, data_collator=PAD, train_dataset=rows, **how)
     other.train()
     assert ours.trace.samples == other.trace.samples
     assert ours.train_data.stats.saved > 0
