@@ -224,23 +224,67 @@ def test_fewer_samples_than_steps() -> None:
     assert lengths == [e.kept for e in td.stats.epochs]
 
 
-def test_compiled_steps_are_built_anew_for_new_sizes_only() -> None:
+@pytest.mark.parametrize(
+    ("how", "compilations"),
+    [
+        ({}, [2, 3]),  # the first size; then all sizes, in one graph; then weights that are not all 1
+        ({"dynamic": True}, [1, 2]),
+        ({"mark": True}, [1, 2]),
+    ],
+    ids=str,
+)
+def test_compiled_steps_are_not_built_anew_for_every_size(how: dict[str, bool], compilations: list[int]) -> None:
     from torch._dynamo.testing import CompileCounter
 
     torch._dynamo.reset()
     td, loader = make(index_key="index")
-    counter = CompileCounter()
-    step = torch.compile(lambda x, i: td.update(x + 1, i), fullgraph=True, backend=counter, dynamic=True)
-    counts = []
+    counter, marked = CompileCounter(), how.get("mark", False)
+    step = torch.compile(lambda x, i: td.update(x + 1, i), fullgraph=True, backend=counter, dynamic=how.get("dynamic"))
+    counts, sizes = [], set()
     for epoch in range(EPOCHS):
         td.set_epoch(epoch)
         for x, index in loader:
             weight = td.plan.by_sample.of(index.numpy())
             expected = ((x + 1) * torch.tensor(np.array(weight))).sum() / (len(x) * td.plan.weights.mean())
+            for tensor in [x, index] * marked:
+                torch._dynamo.mark_dynamic(tensor, 0)
             assert float(step(x, index)) == pytest.approx(float(expected), rel=1e-5)
+            sizes.add(len(x))
         counts.append(counter.frame_count)
-    assert counts[-1] == counts[2]
+    assert counts == [*compilations, *compilations[-1:] * (EPOCHS - 2)]
+    assert len(sizes) > 3
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("index_key", [None, "index"])
+def test_accumulated_gradients_are_on_the_scale_of_full_data(index_key: Any) -> None:
+    """A group's gradient is that of its weighted samples over what they stand for; its mean is full data's gradient."""
+    size, batch, k, epochs = 4000, 100, 3, 15
+    data = torch.rand(size, generator=torch.Generator().manual_seed(0)).square()
+    td = InfoBatch(TensorDataset(torch.arange(size)), 20, index_key=index_key)
+    loader = DataLoader(td, batch_sampler=td.batches(batch))
+    factor = nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([factor], lr=0.0)
+    gradients: list[float] = []
+    for epoch in range(epochs):
+        td.set_epoch(epoch)
+        weight = np.zeros(size)
+        weight[td.plan.indices] = td.plan.weights
+        group: list[int] = []
+        for number, (x, *index) in enumerate(loader, 1):
+            last = len(loader) - len(loader) % k
+            (td.update(factor * data[x], *index) / (k if number <= last else len(loader) - last)).backward()
+            group += x.tolist()
+            if number % k == 0 or number == len(loader):
+                gradients.append(float(factor.grad))
+                weighted = np.dot(data.numpy()[group], weight[group])
+                assert gradients[-1] == pytest.approx(weighted / len(group) / td.plan.weights.mean(), rel=0.01)
+                optimizer.step()
+                optimizer.zero_grad()
+                group = []
+    assert len(gradients) == epochs * 14  # 40 batches, the last group of one
+    assert np.mean(gradients) == pytest.approx(float(data.mean()), rel=0.02)
+    assert td.stats.saved > 0.2 * epochs * size
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "8"])
