@@ -310,7 +310,8 @@ class InfoBatch(Dataset[Any]):
     def weights_of(self, index: torch.Tensor) -> torch.Tensor:
         """What ``update`` multiplies these samples' losses by in this epoch; 0 for a sample that is left out.
 
-        For losses that are not a mean over samples: book the losses with ``update``, and weigh them yourself. With
+        For losses that are not a mean over samples: book the losses with ``update``, and weigh them yourself. Where
+        steps stay (see :meth:`batches`), weights are divided by the plan's mean weight, as ``update`` does. With
         several ranks, where the plan does not divide, the sample that only fills up a rank's last batch weighs 0 too.
         """
         return self._run.weights_of(checked_index(index, len(self._run.table)))
