@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from distributed import stepping
@@ -125,6 +125,69 @@ def test_a_bare_schedule_has_nothing_to_be_paced_for() -> None:
     assert rates[0][-1] == pytest.approx(0)
 
 
+@pytest.mark.parametrize("index_key", [None, "index"])
+def test_whole_batches_only(index_key: Any) -> None:
+    """With drop_last full data has 9 whole batches of 8, and 3 samples are left out; pruned epochs leave out none."""
+
+    def made() -> tuple[InfoBatch, Any]:
+        td, _ = make(index_key=index_key)
+        return td, DataLoader(td, batch_sampler=td.batches(BATCH, drop_last=True))
+
+    td, loader = made()
+    way, states = [], []
+    for step in steps(td, loader):
+        way.append(step)
+        states.append(td.state_dict())
+        assert len(loader) == 9
+    sizes = [[len(samples) for e, samples, _ in way if e == epoch] for epoch in range(EPOCHS)]
+    assert sizes[0] == sizes[-1] == [8] * 9
+    assert [sum(of_epoch) for of_epoch in sizes] == [min(e.kept, 72) for e in td.stats.epochs]
+    assert [e.seen for e in td.stats.epochs] == [sum(of_epoch) for of_epoch in sizes]
+    assert all(len(of_epoch) == 9 and max(of_epoch) - min(of_epoch) <= 1 for of_epoch in sizes)
+    for done in (4, 9, 12, 18, 50):
+        td, loader = made()
+        td.load_state_dict(states[done - 1])
+        assert len(loader) == 9 - done % 9
+        assert list(steps(td, loader)) == way[done:], done
+    with pytest.raises(ValueError, match="batch_size=80 is more than the 75 samples"):
+        len(td.batches(80, drop_last=True))
+
+
+def test_the_length_is_that_of_the_pass_while_it_runs() -> None:
+    """A loop may ask for it at every step, also in a resumed epoch."""
+    td, loader = make()
+    for number, (x,) in enumerate(loader):
+        td.update(x)
+        assert len(loader) == 10
+        if number == 3:
+            break
+    resumed, loader = make()
+    resumed.load_state_dict(td.state_dict())
+    for (x,) in loader:
+        resumed.update(x)
+        assert len(loader) == 6
+    assert len(loader) == 10
+
+
+def test_weights_are_those_of_update() -> None:
+    """For losses that one weighs oneself: on the scale of full data as well."""
+    td, loader = make(index_key="index")
+    for epoch in range(2):
+        td.set_epoch(epoch)
+        for x, index in loader:
+            loss = loss_of(x, epoch)
+            mean = (loss * td.weights_of(index)).mean()
+            assert float(td.update(loss, index)) == pytest.approx(float(mean))
+    assert len(td.plan) < SIZE
+
+
+def test_another_sampler_is_refused() -> None:
+    """What frameworks would make of it for several processes."""
+    td, _ = make()
+    with pytest.raises(TypeError, match=r"got DistributedSampler.*use_distributed_sampler=False"):
+        type(td.batches(8))(DistributedSampler(td, 2, 0), batch_size=8, drop_last=False)
+
+
 def test_positions_are_checked_as_ever() -> None:
     td, loader = make()
     batches = iter(loader)
@@ -146,29 +209,82 @@ def test_a_stateful_loader_is_refused_at_the_first_batch(workers: int) -> None:
 def test_fewer_samples_than_steps() -> None:
     td = InfoBatch(TensorDataset(torch.arange(6.0)), 4, ratio=0.9, delta=1.0)
     loader = DataLoader(td, batch_sampler=td.batches(1))
-    for _ in range(4):
-        for (x,) in loader:
-            td.update(x)
+    lengths = []
+
+    def train() -> None:
+        for _ in range(4):
+            lengths.append(len(loader))
+            for (x,) in loader:
+                td.update(x)
+
+    with pytest.warns(RuntimeWarning, match=r"6 steps cannot stay with \d samples") as warned:
+        train()
+    assert sum("cannot stay" in str(warning.message) for warning in warned) == 1
     assert all(e.seen == e.kept for e in td.stats.epochs)
+    assert lengths == [e.kept for e in td.stats.epochs]
 
 
-def test_compiled_steps_are_built_anew_for_new_sizes_only() -> None:
+@pytest.mark.parametrize(
+    ("how", "compilations"),
+    [
+        ({}, [2, 3]),  # the first size; then all sizes, in one graph; then weights that are not all 1
+        ({"dynamic": True}, [1, 2]),
+        ({"mark": True}, [1, 2]),
+    ],
+    ids=str,
+)
+def test_compiled_steps_are_not_built_anew_for_every_size(how: dict[str, bool], compilations: list[int]) -> None:
     from torch._dynamo.testing import CompileCounter
 
     torch._dynamo.reset()
     td, loader = make(index_key="index")
-    counter = CompileCounter()
-    step = torch.compile(lambda x, i: td.update(x + 1, i), fullgraph=True, backend=counter, dynamic=True)
-    counts = []
+    counter, marked = CompileCounter(), how.get("mark", False)
+    step = torch.compile(lambda x, i: td.update(x + 1, i), fullgraph=True, backend=counter, dynamic=how.get("dynamic"))
+    counts, sizes = [], set()
     for epoch in range(EPOCHS):
         td.set_epoch(epoch)
         for x, index in loader:
             weight = td.plan.by_sample.of(index.numpy())
             expected = ((x + 1) * torch.tensor(np.array(weight))).sum() / (len(x) * td.plan.weights.mean())
+            for tensor in [x, index] * marked:
+                torch._dynamo.mark_dynamic(tensor, 0)
             assert float(step(x, index)) == pytest.approx(float(expected), rel=1e-5)
+            sizes.add(len(x))
         counts.append(counter.frame_count)
-    assert counts[-1] == counts[2]
+    assert counts == [*compilations, *compilations[-1:] * (EPOCHS - 2)]
+    assert len(sizes) > 3
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("index_key", [None, "index"])
+def test_accumulated_gradients_are_on_the_scale_of_full_data(index_key: Any) -> None:
+    """A group's gradient is that of its weighted samples over what they stand for; its mean is full data's gradient."""
+    size, batch, k, epochs = 4000, 100, 3, 15
+    data = torch.rand(size, generator=torch.Generator().manual_seed(0)).square()
+    td = InfoBatch(TensorDataset(torch.arange(size)), 20, index_key=index_key)
+    loader = DataLoader(td, batch_sampler=td.batches(batch))
+    factor = nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([factor], lr=0.0)
+    gradients: list[float] = []
+    for epoch in range(epochs):
+        td.set_epoch(epoch)
+        weight = np.zeros(size)
+        weight[td.plan.indices] = td.plan.weights
+        group: list[int] = []
+        for number, (x, *index) in enumerate(loader, 1):
+            last = len(loader) - len(loader) % k
+            (td.update(factor * data[x], *index) / (k if number <= last else len(loader) - last)).backward()
+            group += x.tolist()
+            if number % k == 0 or number == len(loader):
+                gradients.append(float(factor.grad))
+                weighted = np.dot(data.numpy()[group], weight[group])
+                assert gradients[-1] == pytest.approx(weighted / len(group) / td.plan.weights.mean(), rel=0.01)
+                optimizer.step()
+                optimizer.zero_grad()
+                group = []
+    assert len(gradients) == epochs * 14  # 40 batches, the last group of one
+    assert np.mean(gradients) == pytest.approx(float(data.mean()), rel=0.02)
+    assert td.stats.saved > 0.2 * epochs * size
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "8"])

@@ -175,14 +175,16 @@ class InfoBatch(Dataset[Any]):
         """Hands out the current plan; give it to the loader."""
         return self._sampler
 
-    def batches(self, batch_size: int) -> StepSampler:
+    def batches(self, batch_size: int, drop_last: bool = False) -> StepSampler:
         """A batch sampler with as many steps in every epoch as full data has: batches shrink, steps stay.
 
         ``DataLoader(train_data, batch_sampler=train_data.batches(128))``. ``update`` then returns a loss on the scale
         of full data, so that gradients, learning rate and schedule are those of full data and nothing has to be paced.
+        With ``drop_last`` there are as many as full data has whole batches.
         """
         check_whole("batch_size", batch_size, 1, "the batch size of full data")
-        return StepSampler(self._sampler, int(batch_size))
+        check_flag("drop_last", drop_last, "whether full data's last, short batch is dropped")
+        return StepSampler(self._sampler, int(batch_size), bool(drop_last))
 
     @property
     def keeps_steps(self) -> bool:
@@ -308,7 +310,8 @@ class InfoBatch(Dataset[Any]):
     def weights_of(self, index: torch.Tensor) -> torch.Tensor:
         """What ``update`` multiplies these samples' losses by in this epoch; 0 for a sample that is left out.
 
-        For losses that are not a mean over samples: book the losses with ``update``, and weigh them yourself. With
+        For losses that are not a mean over samples: book the losses with ``update``, and weigh them yourself. Where
+        steps stay (see :meth:`batches`), weights are divided by the plan's mean weight, as ``update`` does. With
         several ranks, where the plan does not divide, the sample that only fills up a rank's last batch weighs 0 too.
         """
         return self._run.weights_of(checked_index(index, len(self._run.table)))

@@ -144,12 +144,22 @@ class Run:
             return len(self._upcoming)
         return len(self.position.part)
 
-    def steps(self, batch_size: int) -> int:
-        """How many steps a pass that starts now makes, if there are as many as full data has with this batch size."""
+    def steps(self, batch_size: int, drop_last: bool) -> int:
+        """How many steps the next pass makes, if there are as many as full data has with this batch size.
+
+        In a loop that runs, and of a resumed epoch: as many as this pass has.
+        """
         position = self.position
         full = -(-self.plan.total // position.part.world)
-        of_epoch = -(-full // batch_size)
-        return of_epoch if position.touched or position.complete else position.steps_left(of_epoch)
+        of_epoch = full // batch_size if drop_last else -(-full // batch_size)
+        if not of_epoch:
+            raise ValueError(
+                f"batch_size={batch_size} is more than the {full} samples of full data on each rank, and drop_last "
+                "drops them: use smaller batches, or keep the last one"
+            )
+        if position.loop_is_over and position.complete:
+            return of_epoch  # the next one's
+        return position.steps_left(of_epoch, batch_size if drop_last else None)
 
     @property
     def progress_in_epoch(self) -> tuple[int, int]:

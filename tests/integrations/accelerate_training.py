@@ -42,6 +42,7 @@ class Trace:
 
     seen: list[list[int]] = field(default_factory=list)  # of each epoch
     plans: list[list[int]] = field(default_factory=list)
+    stand_for: list[list[float]] = field(default_factory=list)  # of each epoch's plan: the weights
     losses: dict[int, float] = field(default_factory=dict)  # the last one of each sample
     rates: list[list[float]] = field(default_factory=list)  # of each epoch, after each optimiser step
     validated: list[int] = field(default_factory=list)  # images
@@ -51,11 +52,16 @@ class Trace:
     scores: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
-def parts(batch: int, full: bool, steps: int, **options: Any) -> tuple[InfoBatch, DataLoader, nn.Module, Any, Any]:
-    """The objects of a run, always the same ones."""
+def parts(
+    batch: int, full: bool, steps: int, stay: bool = False, **options: Any
+) -> tuple[InfoBatch, DataLoader, nn.Module, Any, Any]:
+    """The objects of a run, always the same ones; with ``stay``, its steps stay those of full data."""
     method = {"method": "full"} if full else {"delta": DELTA}
     train_data = InfoBatch(TRAIN, EPOCHS, index_key="index", seed=5, **method)
-    loader = DataLoader(train_data, batch, sampler=train_data.sampler, **options)
+    cut = {"batch_size": batch, "sampler": train_data.sampler}
+    if stay:
+        cut = {"batch_sampler": train_data.batches(batch)}
+    loader = DataLoader(train_data, **cut, **options)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
@@ -89,6 +95,7 @@ def accelerated(
     for epoch in range(train_data.epoch, EPOCHS):
         loader.set_epoch(epoch)
         trace.plans.append(train_data.plan.indices.tolist())
+        trace.stand_for.append(train_data.plan.weights.tolist())
         trace.seen.append([])
         trace.rates.append([])
         bar = tqdm(loader, file=io.StringIO())
@@ -115,11 +122,12 @@ def accelerated(
     return ended(trace, train_data, accelerator.unwrap_model(model))
 
 
-def plain(*, batch: int = 8, accumulate: int = 1, full: bool = False) -> Trace:
-    """The same training in torch's own loop, on one process."""
+def plain(*, batch: int = 8, accumulate: int = 1, full: bool = False, stay: bool = False) -> Trace:
+    """The same training in torch's own loop, on one process; where steps stay, with the bare schedule."""
     steps = -(-SIZE // (batch * accumulate))
-    train_data, loader, model, optimizer, scheduler = parts(batch, full, steps)
-    scheduler = infobatch.paced(scheduler, train_data)
+    train_data, loader, model, optimizer, scheduler = parts(batch, full, steps, stay)
+    if not stay:
+        scheduler = infobatch.paced(scheduler, train_data)
     trace = Trace()
     for epoch in range(EPOCHS):
         train_data.set_epoch(epoch)
@@ -136,6 +144,28 @@ def plain(*, batch: int = 8, accumulate: int = 1, full: bool = False) -> Trace:
                 optimizer.zero_grad()
                 trace.rates[-1].append(scheduler.get_last_lr()[0])
     return ended(trace, train_data, model)
+
+
+def replayed(ranks: list[Trace], steps: int) -> list[torch.Tensor]:
+    """The weights that two processes must end with where steps stay, from what each has seen: by torch alone."""
+    *_, model, optimizer, scheduler = parts(8, False, steps)
+    for epoch, plan in enumerate(ranks[0].plans):
+        weight = dict(zip(plan, ranks[0].stand_for[epoch], strict=True))
+        scale = sum(weight.values()) / len(plan)
+        odd = len(plan) % 2  # then the last sample of rank 1 is padding
+        batches = [np.array_split(trace.seen[epoch], steps) for trace in ranks]
+        for number, both in enumerate(zip(*batches, strict=True), 1):
+            optimizer.zero_grad()
+            for rank, batch in enumerate(both):
+                last = odd and number == steps
+                weights = torch.tensor([weight[i] for i in batch])
+                weights[-1] *= not (last and rank == 1)
+                x, y = (values[torch.from_numpy(batch)] for values in TRAIN.tensors)
+                loss = cross_entropy(model(x), y, reduction="none") @ weights
+                (loss / (len(batch) - last / 2) / scale / 2).backward()
+            optimizer.step()
+            scheduler.step()
+    return [p.detach() for p in model.parameters()]
 
 
 def ended(trace: Trace, train_data: InfoBatch, model: nn.Module) -> Trace:

@@ -31,6 +31,8 @@ def main(folder: Path) -> None:
         "pruned": accelerated(batch=4),
         "uneven": accelerated(batch=4, config={"even_batches": False}),
         "accumulated": accelerated(batch=4, accumulate=3),
+        "stay": accelerated(batch=4, stay=True),
+        "stay accumulated": accelerated(batch=4, accumulate=3, stay=True),
         "refused": {
             "dispatch_batches": refused(accelerated, config={"dispatch_batches": True}),
             "split_batches": refused(accelerated, config={"split_batches": True}),
@@ -40,6 +42,9 @@ def main(folder: Path) -> None:
     accelerated(batch=4, save=(1, 3, folder / "state"))
     accelerator.wait_for_everyone()
     found["resumed"] = accelerated(batch=4, load=folder / "state")
+    accelerated(batch=4, stay=True, save=(1, 3, folder / "stay"))
+    accelerator.wait_for_everyone()
+    found["stay resumed"] = accelerated(batch=4, stay=True, load=folder / "stay")
     torch.save(found, folder / f"{accelerator.process_index}.pt")
     accelerator.end_training()
 

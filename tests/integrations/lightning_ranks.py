@@ -18,6 +18,18 @@ TRAINED = {"schedule": "paced", "loader": HALF, "devices": 2, "strategy": "ddp",
 STEPS = (3, 8, 21)  # in the first epoch, in a pruned one, and after the last batch before the full last one
 
 
+STAY = {
+    "schedule": "step",
+    "loader": {**HALF, "stay": True},
+    "devices": 2,
+    "strategy": "ddp",
+    "max_epochs": -1,
+    "max_steps": 60,
+    "use_distributed_sampler": False,  # there is one: ours
+}
+STAYING_STEPS = (17, 24)  # in a pruned epoch, and at its end
+
+
 class TensorParallel(DDPStrategy):
     """A strategy whose ranks are to see the same samples."""
 
@@ -44,6 +56,17 @@ def main(folder: Path) -> None:
     except ValueError as error:
         found["refused"] = str(error)
 
+    every_step = ModelCheckpoint(folder / "stay", filename="{step}", every_n_train_steps=1, save_top_k=-1)
+    net = fit(folder, infobatch_of(), every_step, **STAY)
+    found["stay"] = {"seen": vars(net.seen), "end": end_of(net)}
+    for step in STAYING_STEPS:
+        net = fit(folder, infobatch_of(), ckpt_path=folder / f"stay/step={step}.ckpt", **STAY)
+        found[f"stay {step}"] = {"seen": vars(net.seen), "end": end_of(net)}
+    try:
+        fit(folder, infobatch_of(), **{**STAY, "use_distributed_sampler": True})
+    except TypeError as error:
+        found["replaced"] = str(error)
+
     fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
     fabric.launch()
     middle = folder / "fabric.pt"
@@ -51,6 +74,11 @@ def main(folder: Path) -> None:
     found["fabric"] = {"seen": vars(seen), "end": end}
     seen, end = fabric_fit(fabric, infobatch_of(index_key="index"), loader=HALF, resume=middle)
     found["fabric resumed"] = {"seen": vars(seen), "end": end}
+    stay = {**HALF, "stay": True}
+    seen, end = fabric_fit(fabric, infobatch_of(index_key="index"), loader=stay, save_at={16: middle})
+    found["fabric stay"] = {"seen": vars(seen), "end": end}
+    seen, end = fabric_fit(fabric, infobatch_of(index_key="index"), loader=stay, resume=middle)
+    found["fabric stay resumed"] = {"seen": vars(seen), "end": end}
     torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()
 

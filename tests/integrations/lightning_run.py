@@ -51,9 +51,14 @@ def infobatch_of(**options: Any) -> InfoBatch:
     return InfoBatch(TRAIN, EPOCHS, **{"seed": 3, "delta": 0.8, **options})
 
 
-def loader_of(data: Any, workers: int = 0, **options: Any) -> DataLoader:
-    how = {"sampler": data.sampler} if isinstance(data, InfoBatch) else {"shuffle": True}
-    return DataLoader(data, num_workers=workers, **{"batch_size": BATCH, **how, **options})
+def loader_of(data: Any, workers: int = 0, stay: bool = False, batch_size: int = BATCH, **options: Any) -> DataLoader:
+    """A loader over our sampler, if it is our data; with ``stay``, one whose steps stay."""
+    how: dict[str, Any] = {"batch_size": batch_size, "shuffle": True}
+    if isinstance(data, InfoBatch):
+        how = {"batch_size": batch_size, "sampler": data.sampler}
+        if stay:
+            how = {"batch_sampler": data.batches(batch_size)}
+    return DataLoader(data, num_workers=workers, **how, **options)
 
 
 def network() -> nn.Sequential:
@@ -199,9 +204,12 @@ def fabric_fit(
     """The loop that a user of Fabric would write."""
     seen, net = Seen(), network()
     model, optimizer = fabric.setup(net, torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9))
-    batches = fabric.setup_dataloaders(loader_of(train_data, **(loader or {})))
-    full_steps = EPOCHS * -(-SIZE // (batches.batch_size * fabric.world_size * accumulate))
-    schedule = infobatch.paced(OneCycleLR(optimizer, 0.1, total_steps=full_steps + 1), train_data)
+    stay = (loader or {}).get("stay", False)
+    batches = fabric.setup_dataloaders(loader_of(train_data, **(loader or {})), use_distributed_sampler=not stay)
+    full_steps = EPOCHS * -(-SIZE // (batches.batch_sampler.batch_size * fabric.world_size * accumulate))
+    schedule = OneCycleLR(optimizer, 0.1, total_steps=full_steps + 1)
+    if not stay:
+        schedule = infobatch.paced(schedule, train_data)
     state = {"model": model, "optimizer": optimizer, "schedule": schedule, "train_data": train_data, "done": 0}
     if resume is not None:
         fabric.load(resume, state)

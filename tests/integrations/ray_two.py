@@ -33,16 +33,19 @@ def dataset(split: fashion.Split) -> TensorDataset:
     return TensorDataset(torch.from_numpy(split.images).float() / 255, torch.from_numpy(split.labels).long())
 
 
-def train(method: dict[str, Any], fresh: bool = False, stop: tuple[int, int] | None = None) -> dict[str, Any]:
+def train(
+    method: dict[str, Any], fresh: bool = False, stop: tuple[int, int] | None = None, stay: bool = False
+) -> dict[str, Any]:
     """Train to the end, from Ray's checkpoint unless ``fresh``; with ``stop=(epoch, batch)`` save there, and fail."""
     data = fashion.load()
     train_data = InfoBatch(dataset(data.train.head(SIZE)), EPOCHS, index_key="index", seed=5, **method)
-    loader = prepare_data_loader(DataLoader(train_data, BATCH, sampler=train_data.sampler))
+    cut = {"batch_sampler": train_data.batches(BATCH)} if stay else {"batch_size": BATCH, "sampler": train_data.sampler}
+    loader = prepare_data_loader(DataLoader(train_data, **cut))
     torch.manual_seed(0)
     model = ray.train.torch.prepare_model(nn.Sequential(nn.Flatten(), nn.Linear(784, 10)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     cycle = OneCycleLR(optimizer, max_lr=0.1, total_steps=EPOCHS * STEPS + 1)
-    schedule = infobatch.paced(cycle, train_data)
+    schedule = cycle if stay else infobatch.paced(cycle, train_data)
     x_valid, y_valid = dataset(data.test.head(32)).tensors
     parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "train_data": train_data}
     found: dict[str, Any] = {"seen": [], "plans": [], "rates": [], "losses": {}, "lengths": [], "correct": []}
@@ -52,7 +55,7 @@ def train(method: dict[str, Any], fresh: bool = False, stop: tuple[int, int] | N
         for name, part in parts.items():
             part.load_state_dict(state[name])
     for epoch in range(train_data.epoch, EPOCHS):
-        loader.sampler.set_epoch(epoch)  # as Ray's documentation has it
+        loader.batch_sampler.sampler.set_epoch(epoch)  # nearly as Ray's documentation has it
         found["plans"].append(train_data.plan.indices.tolist())
         found["lengths"].append(len(loader))
         found["seen"].append([])
@@ -105,6 +108,7 @@ def work(ours: dict[str, Any], config: dict[str, Any]) -> None:
         found = {
             "full": train({"method": "full"}, fresh=True),
             "pruned": train({"delta": 0.75}, fresh=True),
+            "stay": train({"delta": 0.75}, fresh=True, stay=True),
             "refused": {
                 "other sampler": refused(DataLoader(train_data, sampler=weighted)),
                 "position": refused(DataLoader(InfoBatch(range(SIZE), EPOCHS))),

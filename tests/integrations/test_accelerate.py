@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -21,7 +22,18 @@ import infobatch
 from distributed.launch import ROOT, torchrun
 from infobatch import DriftError, InfoBatch
 from infobatch.integrations.accelerate import prepare
-from integrations.accelerate_training import EPOCHS, SIZE, TRAIN, VALID, Trace, accelerated, parts, plain, same_bits
+from integrations.accelerate_training import (
+    EPOCHS,
+    SIZE,
+    TRAIN,
+    VALID,
+    Trace,
+    accelerated,
+    parts,
+    plain,
+    replayed,
+    same_bits,
+)
 
 
 def check_one_process(trace: Trace, rates: list[list[float]], kept: list[bool]) -> None:
@@ -31,6 +43,17 @@ def check_one_process(trace: Trace, rates: list[list[float]], kept: list[bool]) 
     assert [trace.losses[i] for i in range(SIZE)] == trace.scores.tolist()
     assert trace.validated == [len(VALID)] * EPOCHS
     assert trace.totals == [(len(r), len(r)) for r in rates]
+
+
+def rates_of_full_data(steps: int) -> list[list[float]]:
+    """Of each epoch, after each step: the bare schedule's."""
+    *_, optimizer, scheduler = parts(8, full=True, steps=steps)
+    rates: list[list[float]] = [[] for _ in range(EPOCHS)]
+    for epoch, _ in itertools.product(rates, range(steps)):
+        optimizer.step()
+        scheduler.step()
+        epoch.append(scheduler.get_last_lr()[0])
+    return rates
 
 
 # -- one process -----------------------------------------------------------------------------------------------------
@@ -97,6 +120,34 @@ def test_load_state_goes_on_bit_for_bit(accumulate: int, epoch: int, batch: int,
     else:
         assert [*before.seen[:-1], before.seen[-1] + after.seen[0], *after.seen[1:]] == whole.seen
     assert after.rates[-1] == whole.rates[-1]
+
+
+@pytest.mark.parametrize(("workers", "accumulate"), [(0, 1), (2, 1), (0, 3), (0, 5)])
+def test_where_steps_stay_it_is_the_plain_loop_with_the_bare_schedule(workers: int, accumulate: int) -> None:
+    trace = accelerated(num_workers=workers, accumulate=accumulate, stay=True)
+    expected = plain(accumulate=accumulate, stay=True)
+
+    if accumulate == 1:
+        check_one_process(trace, expected.rates, kept=[False, True, True, False])
+    assert [n for n, _ in trace.totals] == [12] * EPOCHS
+    assert trace.seen == expected.seen
+    assert trace.rates == expected.rates == rates_of_full_data(-(-12 // accumulate))
+    assert same_bits(trace, expected)
+
+
+@pytest.mark.parametrize(("accumulate", "epoch", "batch"), [(1, 1, 2), (2, 2, 5), (1, 1, 11), (5, 0, 11)])
+def test_load_state_goes_on_where_steps_stay(accumulate: int, epoch: int, batch: int, tmp_path: Path) -> None:
+    whole = accelerated(accumulate=accumulate, stay=True)
+    before = accelerated(accumulate=accumulate, stay=True, save=(epoch, batch, tmp_path))
+    after = accelerated(accumulate=accumulate, stay=True, load=tmp_path)
+
+    assert same_bits(after, whole)
+    assert flat(before.seen) + flat(after.seen) == flat(whole.seen)
+    assert flat(before.rates) + flat(after.rates) == flat(whole.rates)
+
+
+def flat(epochs: list[list[Any]]) -> list[Any]:
+    return list(itertools.chain(*epochs))
 
 
 def prepared(**options: Any) -> tuple[InfoBatch, Any, Accelerator]:
@@ -275,6 +326,29 @@ def test_two_processes_accumulate(two: list[dict[str, Any]]) -> None:
 def test_two_processes_go_on_bit_for_bit(two: list[dict[str, Any]]) -> None:
     for process in two:
         assert same_bits(process["resumed"], process["pruned"])
+
+
+def test_two_processes_where_steps_stay(two: list[dict[str, Any]]) -> None:
+    """Equally many on both, nothing sharded twice, every loss at its sample, and the step of all samples together."""
+    traces = [process["stay"] for process in two]
+    one, other = traces
+    assert same_bits(one, other)
+    assert one.plans == other.plans
+    assert any(len(plan) % 2 for plan in one.plans)  # or the padding is not tested
+    for mine, theirs, plan in zip(one.seen, other.seen, one.plans, strict=True):
+        assert sorted(mine + theirs) == sorted(plan + [plan[0]] * (len(plan) % 2))
+    losses = {i: trace.losses[i] for trace in reversed(traces) for i in trace.seen[-1]}
+    assert one.scores.tolist() == [losses[i] for i in range(SIZE)]
+    for trace in traces:
+        assert trace.totals == [(12, 12)] * EPOCHS
+        assert trace.rates == rates_of_full_data(12)
+        assert trace.validated == [len(VALID)] * EPOCHS
+    torch.testing.assert_close(one.weights, replayed(traces, 12), rtol=1e-4, atol=1e-6)
+    for process in two:
+        assert same_bits(process["stay resumed"], one)
+        accumulated = process["stay accumulated"]
+        assert accumulated.totals == [(12, 12)] * EPOCHS
+        assert accumulated.rates == rates_of_full_data(4)
 
 
 def test_two_processes_gather_all_of_the_last_batch(two: list[dict[str, Any]]) -> None:

@@ -28,7 +28,7 @@ from distributed.training import delivered, differences
 from infobatch import DriftError, InfoBatch
 from infobatch.integrations.lightning import InfoBatchCallback, epochs
 from infobatch.integrations.logging import metrics
-from integrations.lightning_ranks import STEPS
+from integrations.lightning_ranks import STAYING_STEPS, STEPS
 from integrations.lightning_run import (
     BATCH,
     EPOCHS,
@@ -290,7 +290,7 @@ def test_no_update_at_all_raises(folder: Path) -> None:
         ({"reload_dataloaders_every_n_epochs": 1}, r"reload_dataloaders_every_n_epochs=1\)"),
         ({"max_epochs": 3}, r"max_epochs=3\) and InfoBatch\(num_epochs=5\) must be the same"),
         ({"max_epochs": -1}, r"max_epochs=-1\) and InfoBatch\(num_epochs=5\)"),
-        ({"max_steps": 100}, r"max_steps=100\) ends training by steps"),
+        ({"max_steps": 100}, r"max_steps=100\) ends training by steps.*let steps stay"),
         ({"limit_train_batches": 1, "schedule": "paced"}, r"limit_train_batches=1\).*paced schedule"),
         ({"limit_train_batches": 0.9, "schedule": "paced"}, r"limit_train_batches=0.9\).*paced schedule"),
     ],
@@ -449,6 +449,62 @@ def test_a_checkpoint_that_is_only_validated_changes_nothing(tmp_path: Path) -> 
     assert differences(before["scores"], train_data.state_dict()["scores"]) == []
 
 
+# -- steps that stay ------------------------------------------------------------------------------------------------
+
+STAY: dict[str, Any] = {"schedule": "step", "loader": {"stay": True}, "max_epochs": -1}
+LENGTHS = {
+    "all steps": {"max_steps": 60},
+    "the last epoch in part": {"max_steps": 55},
+    "accumulated": {"max_steps": 30, "accumulate_grad_batches": 2},
+    "a short last group": {"max_steps": 15, "accumulate_grad_batches": 5},
+    "epochs": {"max_epochs": EPOCHS},
+}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_steps_that_stay_are_those_of_full_data(folder: Path, length: str) -> None:
+    """As many in each epoch, with the bare schedule's learning rates, where nothing warns and nothing is refused."""
+    how = {**STAY, **LENGTHS[length]}
+    full = fit(folder, None, **{**how, "loader": {}})
+    net = fit(folder, infobatch_of(), **how)
+    assert net.seen.lengths() == full.seen.lengths()
+    assert net.seen.totals == full.seen.totals
+    assert net.seen.validations == full.seen.validations
+    assert net.seen.rates == full.seen.rates
+    assert net.trainer.global_step == full.trainer.global_step
+    assert net.train_data.stats.saved > 0.1 * SIZE * EPOCHS
+    if full.seen.lengths()[-1] == 12:
+        check_seen(net.seen, net.train_data)
+    sizes = [[len(batch) for e, batch in net.seen.batches if e == epoch] for epoch in range(EPOCHS)]
+    assert all(max(of_epoch) - min(of_epoch) <= 1 for of_epoch in sizes)
+
+
+@pytest.mark.parametrize("length", ["all steps", "accumulated"])
+@pytest.mark.parametrize("saving", [{"every_n_train_steps": 1}, {"save_on_train_epoch_end": False}], ids=str)
+def test_resume_where_steps_stay(tmp_path: Path, length: str, saving: dict[str, Any]) -> None:
+    how = {**STAY, **LENGTHS[length]}
+    whole = fit(tmp_path, infobatch_of(), ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, **saving), **how)
+    paths = list(saved(tmp_path).values())
+    for number, path in enumerate(paths if len(paths) <= EPOCHS else paths[3::8]):
+        workers = {**how, "loader": {"stay": True, "workers": 2 if number == 1 else 0}}
+        net = fit(tmp_path, infobatch_of(), ckpt_path=path, **workers)
+        assert differences(end_of(whole), end_of(net)) == [], path
+        assert net.seen.batches == whole.seen.batches[len(whole.seen.batches) - len(net.seen.batches) :]
+        assert net.seen.validations == whole.seen.validations[len(whole.seen.validations) - len(net.seen.validations) :]
+
+
+def test_max_steps_must_end_in_the_last_epoch(folder: Path) -> None:
+    for options, made in (
+        ({"max_steps": 48}, 4),
+        ({"max_steps": 61}, 6),
+        ({"max_steps": 60, "max_epochs": 3}, 3),
+        ({"max_steps": 60, "accumulate_grad_batches": 2}, 10),
+    ):
+        steps = 6 if "accumulate_grad_batches" in options else 12
+        with pytest.raises(ValueError, match=rf"makes {made} epochs of {steps} steps, .* max_steps={5 * steps}"):
+            fit(folder, infobatch_of(), **{**STAY, **options})
+
+
 # -- two processes --------------------------------------------------------------------------------------------------
 
 
@@ -463,14 +519,14 @@ def steps_of(ranks: list[dict[str, Any]], run: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", ["whole", "fabric"])
+@pytest.mark.parametrize("run", ["whole", "fabric", "stay", "fabric stay"])
 def test_two_ranks_share_each_plan(ranks: list[dict[str, Any]], run: str) -> None:
     losses = {**ranks[1][run]["seen"]["losses"], **ranks[0][run]["seen"]["losses"]}
     for epoch, total, kept, seen in ranks[0][run]["end"]["epochs"]:
         samples = delivered(steps_of(ranks, run), epoch)
         assert (total, seen, len(samples)) == (SIZE, kept, kept + kept % 2)
         assert len(set(samples)) == kept
-        assert ranks[0][run]["seen"]["totals"][epoch] == -(-kept // BATCH)
+        assert ranks[0][run]["seen"]["totals"][epoch] == (12 if "stay" in run else -(-kept // BATCH))
     assert losses.keys() == set(range(SIZE))
     assert differences(ranks[0][run]["end"], ranks[1][run]["end"]) == []
 
@@ -485,6 +541,23 @@ def test_two_ranks_train_as_one_with_the_double_batch(folder: Path, ranks: list[
     torch.testing.assert_close(two["end"]["weights"], end_of(one)["weights"], rtol=1e-4, atol=1e-5)
     mean_score = float(two["end"]["scores"].double().mean())
     assert [rank["epoch=2"]["logged"]["infobatch/mean_score"] for rank in ranks] == pytest.approx([mean_score] * 2)
+
+
+def test_two_ranks_where_steps_stay(folder: Path, ranks: list[dict[str, Any]]) -> None:
+    full = fit(folder, None, **{**STAY, **LENGTHS["all steps"], "loader": {}})
+    for rank in ranks:
+        for run in ("stay", "fabric stay"):
+            lengths = [sum(e == epoch for e, _ in rank[run]["seen"]["batches"]) for epoch in range(EPOCHS)]
+            assert lengths == full.seen.lengths()
+        assert rank["stay"]["seen"]["rates"] == full.seen.rates
+        for step in STAYING_STEPS:
+            assert differences(rank["stay"]["end"], rank[f"stay {step}"]["end"]) == [], step
+        assert differences(rank["fabric stay"]["end"], rank["fabric stay resumed"]["end"]) == []
+        assert "Trainer" in rank["replaced"]
+        assert "use_distributed_sampler=False" in rank["replaced"]
+    seen = [Seen(**rank["stay"]["seen"]) for rank in ranks]
+    losses = {i: of_rank.losses[i] for of_rank in seen for i in of_rank.samples(EPOCHS - 1)}
+    assert ranks[0]["stay"]["end"]["scores"].tolist() == [losses[i] for i in range(SIZE)]
 
 
 def test_a_strategy_whose_ranks_share_samples_is_refused(ranks: list[dict[str, Any]]) -> None:
@@ -519,20 +592,21 @@ def fabric() -> Fabric:
     return Fabric(accelerator="cpu", devices=1)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_fabric_trains_as_the_trainer_does(folder: Path, fabric: Fabric, accumulate: int) -> None:
-    train_data = infobatch_of()
-    seen, end = fabric_fit(fabric, train_data, accumulate=accumulate)
-    net = fit(folder, infobatch_of(), schedule="paced", accumulate_grad_batches=accumulate)
+@pytest.mark.parametrize(("accumulate", "stay"), [(1, False), (2, False), (2, True)])
+def test_fabric_trains_as_the_trainer_does(folder: Path, fabric: Fabric, accumulate: int, stay: bool) -> None:
+    train_data, how = infobatch_of(), {"loader": {"stay": stay}}
+    seen, end = fabric_fit(fabric, train_data, accumulate=accumulate, **how)
+    schedule = "step" if stay else "paced"
+    net = fit(folder, infobatch_of(), schedule=schedule, accumulate_grad_batches=accumulate, **how)
     check_seen(seen, train_data)
     assert (seen.batches, seen.totals, seen.rates) == (net.seen.batches, net.seen.totals, net.seen.rates)
     assert differences(end_of(net), end) == []
 
 
-@pytest.mark.parametrize(("workers", "accumulate"), [(0, 1), (2, 2)])
-def test_fabric_resumes(tmp_path: Path, fabric: Fabric, workers: int, accumulate: int) -> None:
-    how: dict[str, Any] = {"accumulate": accumulate, "loader": {"workers": workers}}
-    after = (12, 16) if workers else (5, 12, 16, 38)  # 12: an epoch's last batch
+@pytest.mark.parametrize(("workers", "accumulate", "stay"), [(0, 1, False), (2, 2, False), (0, 2, True)])
+def test_fabric_resumes(tmp_path: Path, fabric: Fabric, workers: int, accumulate: int, stay: bool) -> None:
+    how: dict[str, Any] = {"accumulate": accumulate, "loader": {"workers": workers, "stay": stay}}
+    after = (12, 16) if accumulate > 1 else (5, 12, 16, 38)  # 12: an epoch's last batch
     paths = {done: tmp_path / f"{done}.ckpt" for done in after}
     whole, end = fabric_fit(fabric, infobatch_of(), save_at=paths, **how)
     for done, path in paths.items():

@@ -62,7 +62,7 @@ def test_the_workers_share_every_epochs_plan(ray_run: Runs, run: str) -> None:
 
 @pytest.mark.slow
 def test_every_loss_stands_at_its_sample(ray_run: Runs) -> None:
-    for run in ("full", "pruned"):
+    for run in ("full", "pruned", "stay"):
         one, other = (worker[run] for worker in ray_run[0])
         losses = {i: worker["losses"][i] for worker in (other, one) for i in flat(worker["seen"][-1])}
         assert [losses[i] for i in range(SIZE)] == one["scores"].tolist() == other["scores"].tolist()
@@ -90,10 +90,22 @@ def test_a_restarted_run_goes_on_bit_for_bit(ray_run: Runs) -> None:
 
 
 @pytest.mark.slow
+def test_where_steps_stay_they_and_the_schedule_are_those_of_full_data(ray_run: Runs) -> None:
+    one, other = (worker["stay"] for worker in ray_run[0])
+    full = ray_run[0][0]["full"]
+    assert one["rates"] == other["rates"] == full["rates"]
+    assert one["lengths"] == other["lengths"] == [12] * EPOCHS
+    for mine, theirs, plan in zip(one["seen"], other["seen"], one["plans"], strict=True):
+        assert len(mine) == len(theirs) == 12
+        assert sorted(flat(mine) + flat(theirs)) == sorted(plan + [plan[0]] * (len(plan) % 2))
+    assert [len(plan) < SIZE for plan in one["plans"]] == [False, True, True, False]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "remedy"),
     [
-        ("other sampler", "from DistributedSampler, not from train_data.sampler"),  # what Ray puts in its place
+        ("other sampler", "from WeightedRandomSampler, not from train_data.sampler"),
         ("position", 'InfoBatch(..., index_key="index")'),
         ("other data", "use ray.train.torch.prepare_data_loader"),
         ("made outside", "make the InfoBatch inside the training function"),

@@ -179,6 +179,33 @@ def test_inputs_and_targets_are_mixed_as_by_timm(prefetch: bool, mix: str, mode:
         assert len(target.share.unique()) > 1
 
 
+@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_in_a_batch_of_odd_size_the_middle_one_is_left_alone(prefetch: bool, mode: str) -> None:
+    """timm takes even batches only; where steps stay a batch may be odd. The others are mixed as without it."""
+    options = {"mode": mode, "num_classes": CLASSES, "cutmix_alpha": 1.0, "label_smoothing": 0.0}
+    collate = FastCollateMixup(**options) if prefetch else None
+
+    def mixed(indices: list[int]) -> tuple[torch.Tensor, Target]:
+        train_data = InfoBatch(numbered(9), 3, index_key="index", order=indices)
+        with numpys_chance(3):
+            size = {"batch_size": len(indices), "use_prefetcher": prefetch, "keep_steps": True}
+            [(inputs, target)] = create_loader(train_data, SIZE, collate_fn=collate, device=CPU, **PLAIN, **size)
+            return (inputs, target) if prefetch else indexed(Mixup(**options))(inputs, target)
+
+    odd, target = mixed([8, 1, 3, 5, 2, 7, 0])
+    even, expected = mixed([8, 1, 3, 2, 7, 0])
+    others = [0, 1, 2, 4, 5, 6]
+    assert target.index.tolist() == [8, 1, 3, 5, 2, 7, 0]
+    assert float(target.share[3]) == 1
+    assert target.mixed[3].tolist() == nn.functional.one_hot(torch.tensor(5), CLASSES).tolist()
+    assert odd[3].unique().tolist() == [5]
+    torch.testing.assert_close(odd[others], even)
+    torch.testing.assert_close(target.mixed[others], expected.mixed)
+    torch.testing.assert_close(target.share[others], expected.share)
+    assert not target.share[others].eq(1).all()
+
+
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_mixing_can_be_switched_off_as_timms_loop_does(prefetch: bool) -> None:
     train_data = InfoBatch(numbered(16), 3, index_key="index")
@@ -468,6 +495,7 @@ class Case:
     mix: str | None = None  # a mode of Mixup
     accumulate: int = 1
     amp: bool = False
+    stay: bool = False  # whether steps stay
     folder: Path | None = None
     save_at: tuple[int, int] | None = None  # after this (epoch, update): save and stop
     seen: dict[int, list[int]] = field(default_factory=dict)
@@ -484,7 +512,8 @@ class Case:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         common = {"input_size": (1, 32, 32), "batch_size": 8, "device": CPU, **PLAIN, "std": (1.0,)}
         collate = FastCollateMixup(**mixup) if mixup and self.prefetch else None
-        loader = create_loader(train_data, collate_fn=collate, use_prefetcher=self.prefetch, **common)
+        how = {"use_prefetcher": self.prefetch, "keep_steps": self.stay}
+        loader = create_loader(train_data, collate_fn=collate, **how, **common)
         mixup_fn = indexed(Mixup(**mixup)) if mixup and not self.prefetch else None
         evaluation = timm.data.create_loader(pictures(16), **common)
         criterion = Criterion(SoftTargetCrossEntropy() if mixup else LabelSmoothingCrossEntropy(), train_data)
@@ -542,6 +571,17 @@ class Case:
 SCHEDULE = {"sched": "cosine", "num_epochs": EPOCHS, "warmup_epochs": 1, "step_on_epochs": False}
 
 
+def rates_of_timm(updates: int) -> list[list[float]]:
+    """The learning rates after each update of timm's own schedule, by epoch."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1e-3)
+    theirs, _ = create_scheduler_v2(optimizer, updates_per_epoch=updates, **SCHEDULE)
+    rates: list[list[float]] = [[] for _ in range(EPOCHS)]
+    for update in range(EPOCHS * updates):
+        theirs.step_update(update + 1)
+        rates[update // updates].append(optimizer.param_groups[0]["lr"])
+    return rates
+
+
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_full_and_pruned_training(accumulate: int) -> None:
     full = Case(method="full", accumulate=accumulate).train()
@@ -563,28 +603,36 @@ def test_full_and_pruned_training(accumulate: int) -> None:
 
     # The learning rate is timm's own with full data; with pruned data each epoch goes through the same rates in fewer
     # updates and ends where full data does.
-    updates = math.ceil(batches / accumulate)
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1e-3)
-    theirs, _ = create_scheduler_v2(optimizer, updates_per_epoch=updates, **SCHEDULE)
-    for epoch in range(EPOCHS):
-        rates = []
-        for update in range(epoch * updates, (epoch + 1) * updates):
-            theirs.step_update(update + 1)
-            rates.append(optimizer.param_groups[0]["lr"])
+    for epoch, rates in enumerate(rates_of_timm(math.ceil(batches / accumulate))):
         assert full.lrs[epoch] == rates
         assert set(pruned.lrs[epoch]) <= set(rates)
         assert pruned.lrs[epoch][-1] == rates[-1]
         assert [rate for rate in rates if rate in pruned.lrs[epoch]] == list(dict.fromkeys(pruned.lrs[epoch]))
 
 
+def test_pruned_training_where_steps_stay() -> None:
+    """timm's own schedule, update by update, and each loss at its sample."""
+    pruned = Case(accumulate=4, stay=True).train()
+    batches = 150 // 8
+    assert list(pruned.lengths.values()) == [batches] * EPOCHS
+    for seen, of_epoch in zip(pruned.seen.values(), pruned.train_data.stats.epochs, strict=True):
+        assert len(seen) == len(set(seen)) == of_epoch.seen == min(of_epoch.kept, 8 * batches)
+    assert pruned.train_data.stats.saving > 0.1
+    known = np.array([pruned.last_loss.get(i, np.nan) for i in range(150)])
+    np.testing.assert_allclose(pruned.train_data.scores, known, rtol=1e-5)
+
+    assert list(pruned.lrs.values()) == rates_of_timm(math.ceil(batches / 4))
+
+
 @pytest.mark.parametrize(
     ("options", "save_at"),
     [
+        ({"prefetch": False, "mix": "elem", "accumulate": 4, "stay": True}, (2, 3)),
         ({"prefetch": True, "amp": True, "accumulate": 2}, (1, 3)),
         ({"prefetch": False, "mix": "elem"}, (2, 4)),
         ({"prefetch": False, "mix": "batch"}, (1, -1)),
     ],
-    ids=["accumulated", "mixed", "epoch's end"],
+    ids=["steps stay", "accumulated", "mixed", "epoch's end"],
 )
 def test_going_on_from_timms_own_checkpoint(options: dict[str, Any], save_at: tuple[int, int], tmp_path: Path) -> None:
     whole = Case(**options).train()
@@ -603,10 +651,10 @@ def test_going_on_from_timms_own_checkpoint(options: dict[str, Any], save_at: tu
     assert [name for name in theirs if not torch.equal(ours[name], theirs[name])] == []
 
 
-@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
-def test_training_with_mixing_in_the_loader(mode: str) -> None:
+@pytest.mark.parametrize(("mode", "stay"), [("batch", False), ("pair", False), ("elem", False), ("pair", True)])
+def test_training_with_mixing_in_the_loader(mode: str, stay: bool) -> None:
     with numpys_chance(0):
-        case = Case(mix=mode, size=60).train()
+        case = Case(mix=mode, size=60, stay=stay).train()
     scores = case.train_data.scores
     assert sum(np.isnan(scores)) <= 60 % 8
     assert np.nanmin(scores) > 0

@@ -32,6 +32,7 @@ from distributed.launch import ROOT, torchrun
 from distributed.training import differences
 from infobatch import InfoBatch
 from infobatch.integrations.transformers import STATE_FILE, InfoBatchMixin, InfoBatchTrainer
+from infobatch.schedule import PacedScheduler
 from integrations.transformers_run import (
     KEY,
     TEXTS,
@@ -204,12 +205,15 @@ def test_with_all_weights_one_it_is_trainers_own_training(case: str, tmp_path: P
     assert ours.trace.losses[0] != ours.trace.losses[-1]
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "smoothed"])
-def test_scores_are_each_samples_own_mean_loss(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("case", "keep_steps"), [*((case, False) for case in CASES if case != "smoothed"), ("end to end", True)]
+)
+def test_scores_are_each_samples_own_mean_loss(case: str, keep_steps: bool, tmp_path: Path) -> None:
     """The model stands still, so that a sample's score is the loss it has by itself."""
     model, data, collate, options = CASES[case]
     args = arguments(tmp_path, num_train_epochs=2, learning_rate=0.0, **options)
-    trainer = Pruned(model(), args, data_collator=collate, train_dataset=data(), pruning={"delta": 1.0})
+    how = {"pruning": {"delta": 1.0}, "keep_steps": keep_steps}
+    trainer = Pruned(model(), args, data_collator=collate, train_dataset=data(), **how)
     trainer.train()
 
     assert len(of_epoch(trainer, 1)) < N
@@ -282,13 +286,88 @@ def test_an_epochs_losses_add_up_to_the_full_epochs(tmp_path: Path) -> None:
     assert abs(kept - full) > 8 * math.hypot(kept_error, full_error)
 
 
+# -- steps that stay ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_steps": 28},
+        {"max_steps": 12, "gradient_accumulation_steps": 3},
+        {"num_train_epochs": 3.5, "gradient_accumulation_steps": 2, "lr_scheduler_type": "cosine", "warmup_steps": 3},
+        {"dataloader_drop_last": True, "dataloader_num_workers": 2},
+    ],
+    ids=str,
+)
+def test_steps_that_stay_are_trainers_own(options: dict[str, Any], tmp_path: Path) -> None:
+    """Their number, the learning rate of each and the progress bar: as with Trainer and all data."""
+    args = arguments(tmp_path, disable_tqdm=False, **options)
+    data = {"data_collator": DataCollatorWithPadding(WORDS), "train_dataset": questions()}
+    theirs = Plain(classifier(), args, **data)
+    theirs.orders = [list(range(N))] * 4
+    theirs.train()
+    ours = Pruned(classifier(), args, **data, pruning={"delta": 1.0}, keep_steps=True)
+    ours.train()
+
+    assert [step[1:] for step in ours.trace.steps] == [step[1:] for step in theirs.trace.steps]
+    assert ours.trace.bars == theirs.trace.bars
+    assert ours.state.global_step == ours.state.max_steps == theirs.state.max_steps
+    places = [[epoch for epoch, *_ in trace.steps] for trace in (ours.trace, theirs.trace)]
+    assert places[0] == pytest.approx(places[1], abs=0.15)  # of the samples, and of the batches
+    assert {1.0, 2.0, 3.0} <= set(places[0])
+    assert not isinstance(ours.lr_scheduler, PacedScheduler)
+    batches = 7 if "dataloader_drop_last" in options else 8
+    stats = ours.train_data.stats.epochs
+    assert ours.train_data.stats.saved > 0
+    for epoch in range(4):
+        sizes = [len(batch) for e, batch in ours.trace.samples if e == epoch]
+        whole = len(sizes) == batches
+        assert whole or epoch == 3
+        assert max(sizes) - min(sizes) <= 1
+        assert not whole or sum(sizes) == min(stats[epoch].kept, 3 * batches)
+
+
+def test_steps_that_stay_are_on_the_scale_of_all_data(tmp_path: Path) -> None:
+    """The sum of weighted losses over the rows that a step stands for, all accumulated batches together."""
+    options = {"gradient_accumulation_steps": 2, "learning_rate": 0.0, "per_device_train_batch_size": 5}
+    trainer = Pruned(
+        classifier(),
+        arguments(tmp_path, **options),
+        data_collator=DataCollatorWithPadding(WORDS),
+        train_dataset=questions(),
+        pruning={"delta": 1.0, "method": "infobatch-quantile"},
+        keep_steps=True,
+    )
+    trainer.plans = {}
+    trainer.add_callback(Plans(trainer))
+    trainer.train()
+    each = row_means(trainer.model, questions())
+    steps: dict[tuple[int, int], list[Any]] = {}  # by epoch and step: of each batch its loss, the weighted sum, rows
+    for number, ((epoch, batch), loss) in enumerate(zip(trainer.trace.samples, trainer.trace.losses, strict=True)):
+        plan = trainer.plans[epoch]
+        weight = dict(zip(plan.indices.tolist(), plan.weights.tolist(), strict=True))
+        weighted = sum(weight[i] * each[i] for i in batch) / plan.weights.mean()
+        steps.setdefault((epoch, number % 5 // 2), []).append((loss, weighted, len(batch)))
+    assert len(steps) == 4 * 3  # of 5 batches each
+    for (epoch, _), batches in steps.items():
+        losses, weighted, rows = (sum(values) for values in zip(*batches, strict=True))
+        assert losses == pytest.approx(weighted / rows, rel=1e-4), epoch
+    assert {len(plan) < N for plan in list(trainer.plans.values())[1:]} == {True}
+
+
 # -- stopping and going on ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("case", "accumulate", "when"), [("causal", 1, "steps"), ("causal", 2, "steps"), ("classes", 2, "epoch")]
+    ("case", "accumulate", "when", "keep_steps"),
+    [
+        ("causal", 1, "steps", False),
+        ("causal", 2, "steps", False),
+        ("classes", 2, "epoch", False),
+        ("classes", 3, "steps", True),
+    ],
 )
-def test_resuming_goes_on_bit_for_bit(case: str, accumulate: int, when: str, tmp_path: Path) -> None:
+def test_resuming_goes_on_bit_for_bit(case: str, accumulate: int, when: str, keep_steps: bool, tmp_path: Path) -> None:
     """From checkpoints in mid-epoch and at an epoch's end, with dropout and a warm-up; evaluated when it is saved."""
     _, data, collate, _ = CASES[case]
     model = {"causal": lambda: causal_model(dropout=0.2), "classes": lambda: classifier(dropout=0.2)}[case]
@@ -297,9 +376,8 @@ def test_resuming_goes_on_bit_for_bit(case: str, accumulate: int, when: str, tmp
         saved = {"save_strategy": when, "save_steps": 1, "eval_strategy": when, "eval_steps": 1}
         rates = {"warmup_steps": 3, "lr_scheduler_type": "cosine"}
         args = arguments(tmp_path, gradient_accumulation_steps=accumulate, **saved, **rates)
-        return Pruned(
-            model(), args, data_collator=collate, train_dataset=data(), eval_dataset=data(), pruning={"delta": 0.75}
-        )
+        of_data = {"data_collator": collate, "train_dataset": data(), "eval_dataset": data()}
+        return Pruned(model(), args, **of_data, pruning={"delta": 0.75}, keep_steps=keep_steps)
 
     whole = make()
     whole.train()
@@ -351,6 +429,20 @@ def test_two_processes(tmp_path: Path) -> None:
         assert both.total() == len(both) + len(both) % 2  # the one that fills up
     assert any(kept % 2 for _, kept, _ in ranks[0]["whole"]["epochs"][1:3])
 
+    for rank in ranks:
+        stay = rank["stay"]
+        assert differences(stay["whole"], stay["resumed"]) == []
+        assert stay["same place"]
+        assert differences(stay["whole"], ranks[0]["stay"]["whole"]) == []
+        assert [step[1:] for step in stay["steps"]] == [(pytest.approx(0.1 * (1 - k / 12)), 12) for k in range(12)]
+        still = row_means(two_process_run(tmp_path / "still", 1).model, texts())
+        assert stay["scores of a model that stands still"] == pytest.approx(still, rel=1e-4)
+    for epoch, kept, seen in ranks[0]["stay"]["whole"]["epochs"]:
+        both = Counter(i for rank in ranks for e, batch in rank["stay"]["samples"] if e == epoch for i in batch)
+        assert kept == seen == len(both)
+        assert both.total() == kept + kept % 2
+        assert {sum(e == epoch for e, _ in rank["stay"]["samples"]) for rank in ranks} == {6}
+
     resumed = two_process_run(tmp_path, 1)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{ranks[0]['step']}"))
     torch.testing.assert_close(weights_of(resumed.model), weights_of(alone.model), rtol=1e-4, atol=1e-6)
@@ -375,14 +467,16 @@ MANNERS: dict[str, dict[str, Any]] = {
 }
 
 
-def sft(kind: Any, folder: Path, pruning: dict[str, Any] | None = None, **options: Any) -> Any:
+def sft(
+    kind: Any, folder: Path, pruning: dict[str, Any] | None = None, keep_steps: bool = False, **options: Any
+) -> Any:
     usual = arguments(folder, gradient_accumulation_steps=2, optim="sgd", learning_rate=0.1)
     names = ("optim", "learning_rate", "max_grad_norm", "logging_steps", "report_to", "use_cpu", "disable_tqdm")
     names += ("dataloader_pin_memory", "gradient_accumulation_steps", "per_device_train_batch_size", "num_train_epochs")
     config = {name: getattr(usual, name) for name in names}
     config |= {"save_strategy": "no", "bf16": False, "gradient_checkpointing": False, "max_length": 64}
     args = SFTConfig(str(folder), **{**config, **options})
-    more = {} if pruning is None else {"pruning": pruning}
+    more = {} if pruning is None else {"pruning": pruning, "keep_steps": keep_steps}
     return kind(causal_model(), args, train_dataset=SENTENCES, processing_class=WORDS, **more)
 
 
@@ -415,13 +509,15 @@ def test_sft_rows_end_to_end_are_weighed_and_scored_as_padded_ones(tmp_path: Pat
     assert end_to_end.trace.losses == pytest.approx(padded.trace.losses, rel=1e-4)
 
 
-def test_sft_trains_as_trainer_does_on_the_same_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep_steps", [False, True])
+def test_sft_trains_as_trainer_does_on_the_same_rows(keep_steps: bool, tmp_path: Path) -> None:
     """Weighed by TRL's log-probabilities, and by the logits: the same pruned training."""
-    ours = sft(PrunedSFT, tmp_path, {"delta": 1.0})
+    ours = sft(PrunedSFT, tmp_path, {"delta": 1.0}, keep_steps)
     ours.train()
     rows = Rows([{"input_ids": r["input_ids"], "labels": r["labels"]} for r in ours.train_data.dataset])
     args = arguments(tmp_path, gradient_accumulation_steps=2, optim="sgd", learning_rate=0.1)
-    other = Pruned(causal_model(), args, data_collator=PAD, train_dataset=rows, pruning={"delta": 1.0})
+    how = {"pruning": {"delta": 1.0}, "keep_steps": keep_steps}
+    other = Pruned(causal_model(), args, data_collator=PAD, train_dataset=rows, **how)
     other.train()
     assert ours.trace.samples == other.trace.samples
     assert ours.train_data.stats.saved > 0

@@ -244,38 +244,33 @@ def result(trainer: Any) -> dict[str, Any]:
     }
 
 
-def two_process_run(folder: Path, processes: int) -> Pruned:
+def two_process_run(folder: Path, processes: int, keep_steps: bool = False, rate: float = 0.1) -> Pruned:
     """A training of 4 rows a batch in all, two batches a step; 23 rows leave one process short."""
     args = arguments(
         folder,
         per_device_train_batch_size=4 // processes,
         gradient_accumulation_steps=2,
         optim="sgd",
-        learning_rate=0.1,
+        learning_rate=rate,
         save_strategy="steps",
         save_steps=1,
         eval_strategy="epoch",
     )
     collate = DataCollatorForSeq2Seq(WORDS)
     data = {"train_dataset": texts(), "eval_dataset": texts()}
-    return Pruned(causal_model(), args, data_collator=collate, **data, pruning={"delta": 0.75, "ratio": 0.6})
+    pruning = {"delta": 0.75, "ratio": 0.6}
+    return Pruned(causal_model(), args, data_collator=collate, **data, pruning=pruning, keep_steps=keep_steps)
 
 
-def main(folder: Path) -> None:
-    """Under torchrun: train, train once more from a checkpoint in mid-epoch, and write down both."""
-    whole = two_process_run(folder, 2)
+def whole_and_resumed(folder: Path, keep_steps: bool) -> dict[str, Any]:
+    """Train, and train once more from a checkpoint in mid-epoch."""
+    whole = two_process_run(folder, 2, keep_steps)
     whole.train()
-    rank = whole.args.process_index
     step = 1 + next(i for i, (epoch, *_) in enumerate(whole.trace.steps, 1) if epoch == 2.0)
-    resumed = two_process_run(folder, 2)
+    resumed = two_process_run(folder, 2, keep_steps)
     resumed.train(resume_from_checkpoint=str(folder / f"checkpoint-{step}"))
-    refused = ""
-    try:
-        args = arguments(folder, average_tokens_across_devices=False)
-        InfoBatchTrainer(classifier(), args, train_dataset=questions())
-    except ValueError as error:
-        refused = str(error)
-    found = {
+    return {
+        "rank": whole.args.process_index,
         "whole": result(whole),
         "resumed": result(resumed),
         "samples": whole.trace.samples,
@@ -283,9 +278,23 @@ def main(folder: Path) -> None:
         "evaluations": whole.trace.evaluations,
         "step": step,
         "same place": resumed.trace.steps == whole.trace.steps[step:],
-        "refused": refused,
     }
-    torch.save(found, folder / f"rank-{rank}.pt")
+
+
+def main(folder: Path) -> None:
+    """Under torchrun: train in both ways, and write down what was seen."""
+    refused = ""
+    try:
+        args = arguments(folder, average_tokens_across_devices=False)
+        InfoBatchTrainer(classifier(), args, train_dataset=questions())
+    except ValueError as error:
+        refused = str(error)
+    found = {**whole_and_resumed(folder, keep_steps=False), "refused": refused}
+    found["stay"] = whole_and_resumed(folder / "stay", keep_steps=True)
+    still = two_process_run(folder / "still", 2, keep_steps=True, rate=0.0)
+    still.train()
+    found["stay"]["scores of a model that stands still"] = result(still)["scores"].tolist()
+    torch.save(found, folder / f"rank-{found['rank']}.pt")
 
 
 if __name__ == "__main__":

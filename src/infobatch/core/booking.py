@@ -186,7 +186,7 @@ class Booking:
         weight = torch.tensor(self.plan.by_sample.of(index.numpy()), dtype=torch.float64, device="cpu")
         if part.padded and not self.plan.repeats:
             weight[index == part.padding] = 0
-        return weight
+        return weight / self._stands_for() if self.position.keeps_steps else weight
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -231,7 +231,8 @@ class Window:
     def weigh_and_note(self, loss: torch.Tensor, score: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The batch's mean, and its weights, divided by what the mean is over; its scores are noted for later."""
         self.slots[self.at].copy_(score)
-        weights = None if self.weights is None else self.weights[self.at]
+        # A copy: torch.dot rounds by where its operands lie in memory, and a window may begin at any batch.
+        weights = None if self.weights is None else self.weights[self.at].clone()
         self.at += 1
         return (loss.mean() if weights is None else weighted_sum(loss, weights).to(loss.dtype)), weights
 

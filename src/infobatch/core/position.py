@@ -82,18 +82,23 @@ class Position:
             self._chunk, self._chunk_end = iter(chunk), start + len(chunk)
             yield self._chunk
 
-    def keep_steps(self, steps: int) -> Iterator[int]:
-        """Cut the part into ``steps`` batches whose sizes differ by at most one, the larger ones first: their sizes."""
-        self._cut = Cut(len(self.part), steps=min(steps, len(self.part)))
+    def keep_steps(self, steps: int, largest: int | None) -> Iterator[int]:
+        """Cut the part into ``steps`` batches whose sizes differ by at most one, the larger ones first: their sizes.
+
+        None is larger than ``largest``, where that is given: the entries that do not fit are dropped.
+        """
+        self.total = len(self.part) if largest is None else min(len(self.part), steps * largest)
+        self._cut = Cut(self.total, steps=steps)
         return iter(np.diff(self._cut.ends()).tolist())
 
-    def steps_left(self, of_epoch: int) -> int:
+    def steps_left(self, of_epoch: int, largest: int | None) -> int:
         """How many of ``of_epoch`` steps are still to be made: of a resumed epoch, those that were not made before.
 
         On another number of ranks than before, as many as is left of the plan.
         """
         whole, done = -(-len(self.part.order) // self.part.world), self._batches_before
-        if self.part.start == min(Cut(whole, steps=of_epoch).end(done) * self.part.world, len(self.part.order)):
+        cut = Cut(whole if largest is None else min(whole, of_epoch * largest), steps=of_epoch)
+        if self.part.start == min(cut.end(done) * self.part.world, len(self.part.order)):
             return of_epoch - done
         return max(1, round(of_epoch * len(self.part) / max(whole, 1)))
 
@@ -226,7 +231,8 @@ class Position:
             batches = np.logical_or.reduceat(back, ends[:-1]) if len(back) else back
             if self.in_step:
                 batches[: self._delivered - (not self.loop_is_over)] = True
-            back = np.repeat(batches, np.diff(ends))
+            back = np.zeros_like(back)  # what drop_last leaves out is not of any batch
+            back[: ends[-1]] = np.repeat(batches, np.diff(ends))
         return back
 
     def delivered_only(self) -> NDArray[np.integer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ class Planner(Protocol):
     def length(self) -> int:
         """How many indices the next pass hands out."""
 
-    def steps(self, batch_size: int) -> int:
+    def steps(self, batch_size: int, drop_last: bool) -> int:
         """How many steps the next pass makes, if their number stays that of full data."""
 
     def set_epoch(self, epoch: int) -> None:
@@ -71,24 +72,46 @@ class PlanSampler(DistributedSampler[int]):
 
 
 class StepSampler(Sampler[list[int]]):
-    """Batches whose number stays that of full data in every epoch; they shrink instead, and differ by at most one."""
+    """Batches whose number stays that of full data in every epoch; they shrink instead, and differ by at most one.
+
+    With ``drop_last`` full data has whole batches only, and what does not fit into them is dropped.
+    """
 
     keeps_steps = True
-    drop_last = False
 
-    def __init__(self, sampler: PlanSampler, batch_size: int) -> None:
+    def __init__(self, sampler: PlanSampler, batch_size: int, drop_last: bool = False) -> None:
+        if not isinstance(sampler, PlanSampler):
+            raise TypeError(
+                f"sampler must be train_data.sampler, got {type(sampler).__name__}: make the batches by "
+                "train_data.batches(batch_size). Where a framework puts in its own sampler for several processes, say "
+                "use_distributed_sampler=False (Lightning's Trainer, Fabric's setup_dataloaders): train_data shards"
+            )
         self.sampler = sampler
         self.batch_size = batch_size  # of full data
+        self.drop_last = drop_last
+        self._warned = False
 
     def __iter__(self) -> Iterator[list[int]]:
-        steps = self.sampler.planner.steps
         indices = iter(self.sampler)
         assert isinstance(indices, PlanIterator)
-        for size in indices.position.keep_steps(steps(self.batch_size)):
+        steps, samples = self._steps(), len(self.sampler)
+        if steps > samples and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{steps} steps cannot stay with {samples} samples on each rank: there are only {samples}, and a "
+                "schedule that counts steps will not come to its end. Use larger batches "
+                f"(batch_size={self.batch_size}), or prune less",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        for size in indices.position.keep_steps(min(steps, samples), self.batch_size if self.drop_last else None):
             yield list(itertools.islice(indices, size))
 
     def __len__(self) -> int:
-        return self.sampler.planner.steps(self.batch_size)
+        return min(self._steps(), len(self.sampler))
+
+    def _steps(self) -> int:
+        return self.sampler.planner.steps(self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """As the sampler's."""

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..core.checks import check_flag
+from ..dataset import InfoBatch
+
 FRAMEWORKS = ("accelerate", "lightning", "logging", "ray", "timm", "transformers")
 
 
@@ -15,6 +18,19 @@ def __getattr__(name: str) -> Any:
     if name in FRAMEWORKS:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def sampler_of(loader: Any) -> Any:
+    """What a loader takes its indices from, in batches or one by one; None where it has no such thing."""
+    return getattr(getattr(loader, "batch_sampler", None), "sampler", getattr(loader, "sampler", None))
+
+
+def batching(train_data: InfoBatch, batch_size: int, drop_last: bool, keep_steps: bool) -> dict[str, Any]:
+    """The arguments by which torch's DataLoader takes its batches from ``train_data``."""
+    check_flag("keep_steps", keep_steps, "whether every epoch has as many batches as full data, and they shrink")
+    if keep_steps:
+        return {"batch_sampler": train_data.batches(batch_size, drop_last)}
+    return {"batch_size": batch_size, "sampler": train_data.sampler, "drop_last": drop_last}
 
 
 @contextmanager

@@ -20,10 +20,10 @@ with needs("accelerate", "accelerate"):
 def prepare(accelerator: Accelerator, *objects: Any) -> Any:
     """What ``accelerator.prepare(*objects)`` returns, with one loader among them that is over an InfoBatch.
 
-    That loader keeps ``train_data.sampler``, which gives every process its part of the plan by itself; Accelerate moves
-    the batches and neither shards nor pads them again. Schedulers are paced (see :func:`infobatch.paced`): they count
-    optimiser steps, once each on any number of processes. ``save_state`` and ``load_state`` take ``train_data`` and the
-    schedulers along. Everything else is Accelerate's.
+    That loader keeps ``train_data.sampler``, or ``train_data.batches``, which give every process its part of the plan
+    by themselves; Accelerate moves the batches and neither shards nor pads them again. Schedulers are paced where
+    epochs get shorter (see :func:`infobatch.paced`): they count optimiser steps, once each on any number of processes.
+    ``save_state`` and ``load_state`` take ``train_data`` and the schedulers along. Everything else is Accelerate's.
     """
     loaders = [o for o in objects if isinstance(o, DataLoader) and isinstance(o.dataset, InfoBatch)]
     if len(loaders) != 1:
@@ -154,6 +154,6 @@ def _on_device(accelerator: Accelerator, loader: DataLoader[Any], train_data: In
         raise ValueError(
             f"Accelerate would not draw the batches of this loader (sampler={type(loader.sampler).__name__}, "
             f"batch_size={loader.batch_size}) from train_data.sampler: make it "
-            "DataLoader(train_data, batch_size, sampler=train_data.sampler)"
+            "DataLoader(train_data, batch_size, sampler=train_data.sampler), or with batch_sampler=train_data.batches()"
         )
     return prepared

@@ -11,12 +11,14 @@ The names of Lightning that are used here and are not documented are ``FitLoop.m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
+from ..core.sampler import StepSampler
 from ..dataset import InfoBatch
 from ..schedule import PacedScheduler
-from . import needs
+from . import needs, sampler_of
 from .logging import metrics
 
 with needs("lightning", "lightning"):
@@ -28,9 +30,10 @@ class InfoBatchCallback(Callback):
     """Trains on ``train_data`` with the Trainer: ``Trainer(callbacks=[InfoBatchCallback(train_data)], ...)``.
 
     ``training_step`` returns ``train_data.update(loss)``, and the training loader takes its samples from
-    ``train_data.sampler``. Validation, limits, accumulation and progress bars then follow the true length of every
-    epoch, checkpoints hold the state of ``train_data`` and go on bit for bit, also in mid-epoch, and the loggers show
-    the share kept, the mean score and the saving. Settings that would make this wrong are refused when ``fit`` starts.
+    ``train_data.sampler``, or its batches from ``train_data.batches``, with which ``max_steps`` may be given.
+    Validation, limits, accumulation and progress bars then follow the true length of every epoch, checkpoints hold the
+    state of ``train_data`` and go on bit for bit, also in mid-epoch, and the loggers show the share kept, the mean
+    score and the saving. Settings that would make this wrong are refused when ``fit`` starts.
     """
 
     def __init__(self, train_data: InfoBatch) -> None:
@@ -65,12 +68,7 @@ class InfoBatchCallback(Callback):
             )
         if trainer.fast_dev_run:  # ends long before it would matter
             return
-        if trainer.max_steps != -1:
-            raise ValueError(
-                f"Trainer(max_steps={trainer.max_steps}) ends training by steps, but pruned epochs have fewer of them: "
-                f"say Trainer(max_epochs={self.train_data.num_epochs}) and leave max_steps at -1"
-            )
-        if trainer.max_epochs != self.train_data.num_epochs:
+        if trainer.max_steps == -1 and trainer.max_epochs != self.train_data.num_epochs:
             raise ValueError(
                 f"Trainer(max_epochs={trainer.max_epochs}) and InfoBatch(num_epochs={self.train_data.num_epochs}) must "
                 "be the same: the last epochs are on full data, and which are the last depends on it"
@@ -79,8 +77,7 @@ class InfoBatchCallback(Callback):
     def _check_loader(self, trainer: Trainer) -> None:
         """Refuse any loader but one that takes its samples from our sampler, once, on the Trainer's ranks."""
         loader, sampler = trainer.train_dataloader, self.train_data.sampler
-        batch_sampler = getattr(loader, "batch_sampler", None)
-        if sampler not in (getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)):
+        if sampler_of(loader) is not sampler:
             raise ValueError(
                 f"the training loader must be one DataLoader(train_data, sampler=train_data.sampler, ...) on the "
                 f"InfoBatch that InfoBatchCallback was given, got {_described(loader)}; where Lightning has replaced "
@@ -98,8 +95,32 @@ class InfoBatchCallback(Callback):
                 f"{sampler.num_replicas}, one per process: ranks that share their samples are not supported"
             )
 
+    def _check_max_steps(self, trainer: Trainer) -> None:
+        """Refuse steps that end training in another epoch than the last; at this moment the loader is of full data."""
+        if trainer.max_steps == -1 or trainer.fast_dev_run:
+            return
+        planned = self.train_data.num_epochs
+        if not _keeps_steps(trainer):
+            raise ValueError(
+                f"Trainer(max_steps={trainer.max_steps}) ends training by steps, but pruned epochs have fewer of them: "
+                f"say Trainer(max_epochs={planned}) and leave max_steps at -1, or let steps stay: "
+                "DataLoader(train_data, batch_sampler=train_data.batches(batch_size))"
+            )
+        steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+        num_epochs = math.ceil(trainer.max_steps / steps)
+        if trainer.max_epochs is not None and trainer.max_epochs != -1:
+            num_epochs = min(num_epochs, trainer.max_epochs)
+        if num_epochs != planned:
+            raise ValueError(
+                f"Trainer(max_steps={trainer.max_steps}, max_epochs={trainer.max_epochs}) makes {num_epochs} epochs of "
+                f"{steps} steps, but InfoBatch(num_epochs={planned}) must be the same: the last epochs are on full "
+                f"data, and which are the last depends on it. {planned} epochs are max_steps={planned * steps}"
+            )
+
     def _check_schedulers(self, trainer: Trainer) -> None:
         """Say it when a schedule will not come to its end, or would jump."""
+        if _keeps_steps(trainer):
+            return
         limited = trainer.num_training_batches < len(trainer.train_dataloader)  # both of full data here: see setup
         for config in trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, PacedScheduler):
@@ -120,6 +141,7 @@ class InfoBatchCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go on where the checkpoint was taken, if any, and make sure of what will be trained on."""
         self._check_loader(trainer)
+        self._check_max_steps(trainer)
         self._check_schedulers(trainer)
         resumed = self._load()
         fit_loop, epoch = trainer.fit_loop, trainer.current_epoch
@@ -191,6 +213,11 @@ class InfoBatchCallback(Callback):
         return True
 
 
+def _keeps_steps(trainer: Trainer) -> bool:
+    """Whether every epoch has as many batches as full data."""
+    return isinstance(trainer.train_dataloader.batch_sampler, StepSampler)
+
+
 def _described(loader: Any) -> str:
     sampler = getattr(loader, "sampler", None)
     return type(loader).__name__ if sampler is None else f"a {type(loader).__name__} on a {type(sampler).__name__}"
@@ -202,7 +229,7 @@ def epochs(train_data: InfoBatch, loader: Any) -> Iterator[int]:
     Such a loader tells its sampler the epoch and counts from 0 in every run: here it is told where ``train_data``
     stands after ``fabric.load``. Within an epoch ``len(loader)`` is what is left of it.
     """
-    if not hasattr(loader, "_num_iter_calls") or loader.sampler is not train_data.sampler:
+    if not hasattr(loader, "_num_iter_calls") or sampler_of(loader) is not train_data.sampler:
         raise ValueError(
             "loader must be what fabric.setup_dataloaders() has made of DataLoader(train_data, "
             f"sampler=train_data.sampler, ...), got {_described(loader)}"

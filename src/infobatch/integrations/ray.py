@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from ..dataset import InfoBatch
-from . import needs
+from . import needs, sampler_of
 
 with needs("ray", "ray"):
     import ray.train
@@ -17,8 +17,8 @@ with needs("ray", "ray"):
 def prepare_data_loader(loader: DataLoader[Any], **options: Any) -> DataLoader[Any]:
     """``ray.train.torch.prepare_data_loader(loader, **options)`` for a loader over an InfoBatch, or an error.
 
-    Ray moves the batches and leaves our sampler alone, which gives every worker its part of the plan; it replaces any
-    other sampler with only a warning. It also fetches a batch ahead, so that ``update`` must be told the index.
+    Ray moves the batches and is told to put in no sampler: ours gives every worker its part of the plan, one by one or
+    by ``train_data.batches``. Ray also fetches a batch ahead, so that ``update`` must be told the index.
     """
     train_data = loader.dataset
     if not isinstance(train_data, InfoBatch):
@@ -37,10 +37,10 @@ def prepare_data_loader(loader: DataLoader[Any], **options: Any) -> DataLoader[A
             f"Ray runs {workers} workers, but train_data was made for {train_data.sampler.num_replicas}: make the "
             "InfoBatch inside the training function, where TorchTrainer has started the process group"
         )
-    prepared = ray.train.torch.prepare_data_loader(loader, **options)
-    if prepared.sampler is not train_data.sampler:
+    if sampler_of(loader) is not train_data.sampler:
         raise ValueError(
-            f"the loader takes its samples from {type(prepared.sampler).__name__}, not from train_data.sampler: make "
-            "it DataLoader(train_data, batch_size, sampler=train_data.sampler)"
+            f"the loader takes its samples from {type(sampler_of(loader)).__name__}, not from train_data.sampler: make "
+            "it DataLoader(train_data, batch_size, sampler=train_data.sampler), or with "
+            "batch_sampler=train_data.batches(batch_size)"
         )
-    return prepared
+    return ray.train.torch.prepare_data_loader(loader, **{**options, "add_dist_sampler": False})

@@ -21,10 +21,11 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ..core.checks import check_loss
+from ..core.sampler import StepSampler
 from ..core.weights import PairWeights, working_dtype
 from ..dataset import InfoBatch
 from ..scoring import classification
-from . import needs
+from . import batching, needs
 
 with needs("timm", "timm"):
     import timm.data
@@ -72,11 +73,13 @@ def create_loader(
     *,
     collate_fn: Callable[..., Any] | None = None,
     use_prefetcher: bool = True,
+    keep_steps: bool = False,
     **options: Any,
 ) -> Any:
     """The loader of timm's ``create_loader``, over what ``train_data`` plans; it delivers (inputs, :class:`Target`).
 
     Takes timm's own arguments. ``distributed`` makes no difference: train_data shards by rank where there are several.
+    With ``keep_steps`` every epoch has as many batches as full data, and they shrink: see ``InfoBatch.batches``.
     """
     _check_loader(train_data, is_training, options)
     options["distributed"] = False
@@ -93,10 +96,8 @@ def create_loader(
     collate = inner.collate_fn
     loader: DataLoader[Any] = DataLoader(
         train_data,
-        batch_size,
-        sampler=train_data.sampler,
+        **batching(train_data, batch_size, inner.drop_last, keep_steps),
         collate_fn=_MixedCollate(collate) if isinstance(collate, FastCollateMixup) else _Collate(collate),
-        drop_last=inner.drop_last,
         num_workers=inner.num_workers,
         pin_memory=inner.pin_memory,
         worker_init_fn=inner.worker_init_fn,
@@ -153,9 +154,11 @@ class _MixedCollate(FastCollateMixup):
         self.__dict__.update(vars(mixup))
 
     def __call__(self, batch: Sequence[tuple[Any, ...]], _: Any = None) -> tuple[torch.Tensor, Target]:
-        places = [(sample[0], place) for place, sample in enumerate(batch)]
-        inputs, shares = FastCollateMixup.__call__(_telling_shares(self, len(batch)), places)
+        left, middle, right = _halves(batch)
+        places = [(sample[0], place) for place, sample in enumerate([*left, *right])]
+        inputs, shares = FastCollateMixup.__call__(_telling_shares(self, len(places)), places)
         label = torch.tensor([sample[1] for sample in batch], dtype=torch.int64)
+        inputs = _between(inputs, [torch.as_tensor(sample[0]) for sample in middle])
         return inputs, _mixed(self, Target(label, _indices(batch)), shares)
 
 
@@ -182,9 +185,11 @@ class _IndexedMixup(Mixup):
         self.__dict__.update(vars(mixup))
 
     def __call__(self, x: torch.Tensor, target: Target) -> tuple[torch.Tensor, Target]:
-        places = torch.arange(len(x), device=x.device)
-        x, shares = Mixup.__call__(_telling_shares(self, len(x)), x, places)
-        return x, _mixed(self, target, shares)
+        left, middle, right = _halves(x)
+        pairs = torch.cat([left, right]) if len(middle) else x
+        places = torch.arange(len(pairs), device=x.device)
+        pairs, shares = Mixup.__call__(_telling_shares(self, len(pairs)), pairs, places)
+        return _between(pairs, middle), _mixed(self, target, shares)
 
 
 def _telling_shares(mixup: Mixup, batch_size: int) -> Mixup:
@@ -194,8 +199,22 @@ def _telling_shares(mixup: Mixup, batch_size: int) -> Mixup:
     return telling
 
 
+def _halves(batch: Any) -> tuple[Any, Any, Any]:
+    """A batch's first half, the one in its middle where their number is odd, and the rest: timm mixes even batches."""
+    half = len(batch) // 2
+    return batch[:half], batch[half : len(batch) - half], batch[len(batch) - half :]
+
+
+def _between(halves: torch.Tensor, middle: Any) -> torch.Tensor:
+    """Both halves with the one that was not mixed, if any, in their middle again."""
+    if not len(middle):
+        return halves
+    half = len(halves) // 2
+    return torch.cat([halves[:half], middle[0][None], halves[half:]])
+
+
 def _mixed(mixup: Mixup, target: Target, shares: torch.Tensor) -> Target:
-    share = shares.diagonal()
+    share = _between(shares.diagonal(), shares.new_ones(len(target.label) - len(shares)))
     mixed = mixup_target(target.label, mixup.num_classes, share.unsqueeze(1), mixup.label_smoothing)
     return Target(target.label, target.index, mixed, share.clone(), mixup.mode == "elem")
 
@@ -310,31 +329,46 @@ def create_scheduler(
     """
     if "updates_per_epoch" in options:
         raise TypeError("updates_per_epoch is counted here, for full data: leave it out and give grad_accum_steps")
-    loader = getattr(loader, "loader", loader)  # of timm's PrefetchLoader
+    cut = loader.batch_sampler
     samples = -(-train_data.plan.total // train_data.sampler.num_replicas)
-    batches = samples // loader.batch_size if loader.drop_last else -(-samples // loader.batch_size)
+    batches = samples // cut.batch_size if cut.drop_last else -(-samples // cut.batch_size)
     updates = max(-(-batches // grad_accum_steps), 1)
     scheduler, num_epochs = create_scheduler_v2(optimizer, updates_per_epoch=updates, **options)
-    return PacedTimmScheduler(scheduler, train_data, updates, loader.batch_size if loader.drop_last else 1), num_epochs
+    batches_per_update = grad_accum_steps if isinstance(cut, StepSampler) else None
+    whole = cut.batch_size if cut.drop_last else 1
+    return PacedTimmScheduler(scheduler, train_data, updates, whole, batches_per_update), num_epochs
 
 
 class PacedTimmScheduler:
     """A timm scheduler whose updates are counted as full data would; everything else is the inner scheduler's.
 
     ``updates_per_epoch`` is that of full data; of each rank's samples only whole multiples of ``whole`` are delivered.
+    Where steps stay, ``batches_per_update`` is given, and updates are simply counted.
     """
 
-    def __init__(self, scheduler: Any, train_data: InfoBatch, updates_per_epoch: int, whole: int = 1) -> None:
+    def __init__(
+        self,
+        scheduler: Any,
+        train_data: InfoBatch,
+        updates_per_epoch: int,
+        whole: int = 1,
+        batches_per_update: int | None = None,
+    ) -> None:
         self.scheduler = scheduler
         self.updates_per_epoch = updates_per_epoch
         self._train_data = train_data
         self._whole = whole
+        self._batches_per_update = batches_per_update
 
     def step_update(self, num_updates: int, metric: float | None = None) -> None:
         """To ⌊S·(e + p)⌋ with S updates in a full epoch and epoch e done to the share p; not to ``num_updates``."""
-        done, total = self._position()
         full = self.updates_per_epoch
-        self.scheduler.step_update(full * self._train_data.epoch + full * done // max(total, 1), metric)
+        if self._batches_per_update is not None:
+            updates = -(-self._train_data.batches_done // self._batches_per_update)
+        else:
+            done, total = self._position()
+            updates = full * done // max(total, 1)
+        self.scheduler.step_update(full * self._train_data.epoch + updates, metric)
 
     def _position(self) -> tuple[int, int]:
         """(samples done, samples in all) of the epoch, also before its loader starts, as after a checkpoint."""

@@ -7,7 +7,7 @@
 ``pruning`` holds the arguments of ``InfoBatch``; how many epochs there are is known from the training arguments. The
 data is wrapped after the trainer has prepared it (SFTTrainer tokenises and packs what it is given), which is why the
 plain data is what to pass. An ``InfoBatch`` of your own as ``train_dataset`` is taken as well where the trainer leaves
-it alone.
+it alone. With ``keep_steps=True`` pruned epochs have as many steps as full ones, and batches shrink instead.
 
 What the loss is divided by
 ---------------------------
@@ -17,6 +17,8 @@ mean S over mean T. A pruned epoch has fewer steps, and row i weighs w_i = 1/π_
 it is with all data, the step must be
 
     (1/b) Σ_i w_i S_i / T̄    with T̄ the mean tokens of a row of the *whole* data.
+
+Where steps stay, weights are divided by their mean, so that each step, not their sum, is on the scale of all data.
 
 Σ_i w_i S_i / Σ_i T_i would use the mean tokens of the rows that were *kept*: where short rows are the easy ones, every
 step would be too small by the ratio of the two. So T̄ is estimated with the weights as well: T̄ = Σ w_i T_i / Σ w_i, and
@@ -49,7 +51,7 @@ from ..core.checks import check_loss
 from ..dataset import InfoBatch
 from ..schedule import PacedScheduler, paced
 from ..scoring.language import RowLosses, by_row, row_losses, targets_per_row
-from . import needs
+from . import batching, needs, sampler_of
 from .logging import metrics
 
 with needs("transformers", "transformers"):
@@ -72,6 +74,8 @@ class InfoBatchMixin(_Trainer):
     Args:
         args, kwargs: as the trainer takes them.
         pruning: arguments of ``InfoBatch`` other than the data and ``num_epochs``; None: its defaults.
+        keep_steps: let every epoch have as many steps as with all data, in batches that shrink. ``max_steps`` and the
+            schedule are then Trainer's own. See ``InfoBatch.batches``.
 
     ``compute_loss_func``, where you give one, must return one loss per sample; their weighted mean is trained on.
     """
@@ -81,8 +85,11 @@ class InfoBatchMixin(_Trainer):
     lr_scheduler: Any
     loss_is_scaled_for_ga = True  # what compute_loss returns is divided by all items of the step
 
-    def __init__(self, *args: Any, pruning: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, pruning: Mapping[str, Any] | None = None, keep_steps: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._keep_steps = keep_steps
         self._full_steps: tuple[int, int] | None = None  # of an epoch, and of training, with all data
         self._loss_is_known = False  # that the model's loss is what _losses makes of its logits
         if self.train_dataset is None:
@@ -185,15 +192,13 @@ class InfoBatchMixin(_Trainer):
                 raise ValueError(f"{type(self).__name__} cannot prune with {what}: {remedy}")
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """A plain torch loader over ``train_data.sampler``, which gives each process its own samples."""
+        """A plain torch loader over ``train_data``, which gives each process its own samples."""
         args = self.args
         collate = self._get_collator_with_removed_columns(self.data_collator, description="Training")
         return DataLoader(
             self.train_data,
-            batch_size=self._train_batch_size,
-            sampler=self.train_data.sampler,
+            **batching(self.train_data, self._train_batch_size, args.dataloader_drop_last, self._keep_steps),
             collate_fn=_CarryIndex(collate, self._index_key),
-            drop_last=args.dataloader_drop_last,
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory,
             persistent_workers=args.dataloader_persistent_workers,
@@ -228,12 +233,13 @@ class InfoBatchMixin(_Trainer):
         return values
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """Trainer's schedule over all data, or the one it was given, made to follow training instead of steps."""
+        """Trainer's schedule over all data, or the one it was given, made to follow training where steps get fewer."""
         if optimizer is None:
             optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # Accelerate's wrapper has no step hooks
         scheduler = super().create_scheduler(num_training_steps, optimizer)
         follows_metric = hasattr(scheduler, "num_bad_epochs")  # ReduceLROnPlateau, GreedyLR
-        if self._full_steps is not None and not follows_metric and not isinstance(scheduler, PacedScheduler):
+        as_it_is = follows_metric or self._keep_steps or isinstance(scheduler, PacedScheduler)
+        if self._full_steps is not None and not as_it_is:
             self.lr_scheduler = paced(scheduler, self.train_data, steps_per_epoch=self._full_steps[0])
         return self.lr_scheduler
 
@@ -265,7 +271,7 @@ class InfoBatchMixin(_Trainer):
     def _run_epoch(self, *, epoch: int, train_dataloader: DataLoader[Any], **rest: Any) -> None:
         """One epoch, told how long it really is."""
         train_data, args = self.train_data, self.args
-        if getattr(train_dataloader, "sampler", None) is not train_data.sampler:
+        if sampler_of(train_dataloader) is not train_data.sampler:
             raise TypeError(
                 "the loader of get_train_dataloader() must use train_data.sampler: call super() in your own"
             )
