@@ -311,9 +311,19 @@ def test_bls_takes_the_mean_of_a_batch(named, workers):
             returned.backward()
             assert parameter.grad.item() == pytest.approx(factor, rel=1e-6)
             for i in samples.tolist():
-                loss = parameter.item()
-                score[i] = alpha * score[i] + (1 - alpha) * loss if i in score else loss
+                score[i] = alpha * score.get(i, 0) + (1 - alpha) * parameter.item()
     assert train_data.stats.saving > 0.05
+
+
+def test_bls_knows_nothing_of_a_sample_without_a_finite_loss():
+    """Such a sample has no average, and is kept; one that starts late starts at 0 too."""
+    method = methods.create("bls", alpha=0.9)
+    memory = {"mean": np.full(3, np.nan, np.float32)}
+    method.observe(np.array([2, np.nan, 1], np.float32), np.arange(3), memory)
+    method.observe(np.array([3, 4, 1], np.float32), np.array([0]), memory)
+    assert memory["mean"].tolist() == pytest.approx([0.9 * 0.2 + 0.3, np.nan, 0.1], nan_ok=True)
+    method.observe(np.array([3, 4, 1], np.float32), np.array([1]), memory)
+    assert memory["mean"][1] == pytest.approx(0.4)
 
 
 def test_bls_cannot_guess_the_size_of_a_batch():
