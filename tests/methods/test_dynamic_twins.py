@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from infobatch import DriftError, InfoBatch, methods
@@ -158,6 +159,51 @@ def test_kakurenbo_sees_hidden_samples_again_when_they_are_noted():
     train_data.note(torch.full((12,), 3.0), torch.from_numpy(train_data.left_out))
     train_data.set_epoch(2)
     assert train_data.left_out.tolist() == list(range(12, 24))
+
+
+def hidden_by_kakurenbo(unsmoothed_score):
+    """How many samples each epoch hides, where a logit per sample and class is learned with label smoothing."""
+    logits = torch.zeros(SIZE, 10)
+    labels = torch.arange(SIZE) % 10
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS, method="kakurenbo")
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+    hidden = []
+    for epoch in range(EPOCHS):
+        train_data.set_epoch(epoch)
+        hidden.append(len(train_data.left_out))
+        for (samples,) in loader:
+            own, label = logits[samples].requires_grad_(), labels[samples]
+            loss = cross_entropy(own, label, reduction="none", label_smoothing=0.1)
+            score = cross_entropy(own, label, reduction="none") if unsmoothed_score else None
+            train_data.update(loss, score=score).backward()
+            logits[samples] -= 60 * own.grad
+    return hidden
+
+
+def test_kakurenbo_says_once_that_label_smoothing_hides_nothing():
+    """The lowest smoothed cross-entropy of 10 classes is 0.50; a probability of 0.7 is 0.36."""
+    assert max(hidden_by_kakurenbo(unsmoothed_score=True)) >= 7
+    with pytest.warns(RuntimeWarning) as said:
+        assert max(hidden_by_kakurenbo(unsmoothed_score=False)) == 0
+    assert [str(w.message).partition(":")[0] for w in said] == ["kakurenbo hides nothing in epoch 3"]
+    assert "not one of 24 samples has a score of 0.357 or less" in str(said[0].message)
+    assert "score=cross_entropy(logits, labels, reduction='none')" in str(said[0].message)
+
+
+@pytest.mark.parametrize(("momentum", "decay", "same"), [(0, 0, True), (0, 0.1, False), (0.9, 0, False)])
+def test_a_weight_is_a_learning_rate_for_plain_sgd_alone(momentum, decay, same):
+    """What the card says of KAKURENBO's weight N/kept, which changes from epoch to epoch."""
+    found = []
+    for by_rate in (False, True):
+        x = torch.tensor([3.0], requires_grad=True)
+        optimizer = torch.optim.SGD([x], lr=0.1, momentum=momentum, weight_decay=decay)
+        for factor in (1.0, 1.4, 1.2, 1.0):
+            optimizer.param_groups[0]["lr"] = 0.1 * (factor if by_rate else 1)
+            optimizer.zero_grad()
+            ((x - 1) ** 2 * (1 if by_rate else factor)).sum().backward()
+            optimizer.step()
+        found.append(x.item())
+    assert (found[0] == pytest.approx(found[1], rel=1e-6)) == same
 
 
 def test_only_methods_that_use_it_take_notes():
