@@ -249,23 +249,42 @@ def test_seta():
         last |= {i: loss_of(i, epoch) for i in trained}
 
 
-@pytest.mark.parametrize(
-    ("progress", "step", "whole"), [(0.5, 0, False), (0.5, 2, True), (0.4, 0, True), (0.9, 1, True)]
-)
-def test_selective_backprop_chooses_when_and_how_many(progress, step, whole):
-    method = methods.create("selective-backprop", keep=0.3)
-    chosen = method.choose(torch.rand(40), progress, step, torch.Generator().manual_seed(0))
-    assert len(chosen) == len(set(chosen.tolist())) == (40 if whole else 12)
+@pytest.mark.parametrize("interrupt", [0, 2, 3, 5])
+def test_selective_backprop_chooses_in_the_batches_of_composers_rule(interrupt):
+    """Chosen where start ≤ progress < end and (interrupt is 0 or (batch + 1) % interrupt is not 0)."""
+    train_data = InfoBatch(
+        TensorDataset(torch.arange(20.0)), 10, method="selective-backprop", keep=0.5, interrupt=interrupt
+    )
+    loader = DataLoader(train_data, batch_size=2, sampler=train_data.sampler)
+    trained, expected = [], []
+    for epoch in range(10):
+        train_data.set_epoch(epoch)
+        for batch, (x,) in enumerate(loader):
+            chosen = train_data.choose(x) if train_data.chooses else torch.arange(len(x))
+            train_data.update(x[chosen])
+            trained.append(len(chosen))
+            plain = not 0.5 <= epoch / 10 < 0.9 or (interrupt and (batch + 1) % interrupt == 0)
+            expected.append(2 if plain else 1)
+    assert trained == expected
+    assert sum(e.seen for e in train_data.stats.epochs) == sum(expected)
+    announced = methods.create("selective-backprop", interrupt=interrupt).expected_saving(range(1, 10), 10)
+    assert train_data.stats.saving == pytest.approx(announced, abs=0.02)
+
+
+def test_selective_backprop_keeps_all_of_a_batch_without_looking_if_told_so():
+    assert not methods.create("selective-backprop", keep=1.0).chooses(0.5, 0)
+    with pytest.raises(ValueError, match=r"interrupt must be a whole number, 2 for every second batch.*; got 1"):
+        methods.create("selective-backprop", interrupt=1)
 
 
 def test_selective_backprop_draws_in_proportion_to_the_power_of_the_rank():
-    """The first draw of a batch without replacement: p ∝ percentile^(1/keep - 1)."""
+    """The first draw of a batch without replacement: p ∝ ((rank + ½)/N)^(1/keep - 1), ranks from 0."""
     method = methods.create("selective-backprop", keep=0.25)
     loss = torch.tensor([0.3, 0.1, 0.9, 0.5])
-    power = torch.tensor([2, 1, 4, 3]).double() ** 3
+    power = torch.tensor([1.5, 0.5, 3.5, 2.5]).double() ** 3
     generators = (torch.Generator().manual_seed(seed) for seed in range(6000))
-    first = torch.cat([method.choose(loss, 0.5, 0, chance) for chance in generators])
-    assert first.bincount(minlength=4).double() / 6000 == pytest.approx((power / power.sum()).numpy(), abs=0.02)
+    first = torch.cat([method.choose(loss, chance) for chance in generators])
+    assert first.bincount(minlength=4).double() / 6000 == pytest.approx((power / power.sum()).numpy(), abs=0.015)
 
 
 def test_a_chosen_part_has_its_own_mean_and_gradient():

@@ -107,14 +107,18 @@ class Method(ABC):
 
 
 class BatchMethod(Method):
-    """A method that chooses within each batch, by losses that were computed for it beforehand."""
+    """A method that chooses within batches, by losses that were computed for it beforehand."""
+
+    def chooses(self, progress: float, step: int) -> bool:
+        """Whether a part is chosen of batch ``step`` of an epoch before which ``progress`` was done; else all of it."""
+        return True
 
     @abstractmethod
-    def choose(self, loss: torch.Tensor, progress: float, step: int, generator: torch.Generator) -> torch.Tensor:
-        """The positions in the batch to train on, at step ``step`` of an epoch before which ``progress`` was done."""
+    def choose(self, loss: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """The positions in the batch to train on."""
 
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
-        """Every batch is looked at."""
+        """Plans are full: samples are left out within their batches."""
         return Weights.ones(len(scores))
 
 
