@@ -249,6 +249,23 @@ def test_seta():
         last |= {i: loss_of(i, epoch) for i in trained}
 
 
+@pytest.mark.parametrize(("ratio", "top"), [(0.7, 0.6), (0.5, None), (0.25, 0.75), (0.5, 1.0)])
+def test_orderdp(ratio, top):
+    last, count = {}, SIZE - math.floor(ratio * SIZE)
+    drawn = round(count / (math.sqrt(1 - ratio) if top is None else top))
+    for epoch, trained, weight in history("orderdp", ratio=ratio, top=top):
+        assert set(weight.values()) == {1.0}
+        if epoch:
+            subset = generator(0, epoch).choice(SIZE, drawn, replace=False, shuffle=False).tolist()
+            assert trained == set(sorted(subset, key=lambda i: last[i])[drawn - count :]), epoch
+        last |= {i: loss_of(i, epoch) for i in trained}
+
+
+def test_orderdp_cannot_draw_more_than_there_is():
+    with pytest.raises(ValueError, match=r"top must be at least 1 - ratio, 0.7, .*got 0.6: raise top, or ratio"):
+        methods.create("orderdp", ratio=0.3, top=0.6)
+
+
 @pytest.mark.parametrize("interrupt", [0, 2, 3, 5])
 def test_selective_backprop_chooses_in_the_batches_of_composers_rule(interrupt):
     """Chosen where start ≤ progress < end and (interrupt is 0 or (batch + 1) % interrupt is not 0)."""

@@ -3,7 +3,7 @@
 >>> from infobatch import methods
 >>> methods.list()  # doctest: +NORMALIZE_WHITESPACE
 ['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile', 'kakurenbo',
- 'random', 'rs2', 'selective-backprop', 'seta', 'ucb']
+ 'orderdp', 'random', 'rs2', 'selective-backprop', 'seta', 'ucb']
 >>> methods.create("infobatch", ratio=0.3).ratio
 0.3
 """
@@ -26,6 +26,7 @@ from .full import Full
 from .grouped import GroupedMethod
 from .infobatch import MeanRule
 from .kakurenbo import Kakurenbo
+from .orderdp import OrderStatistics
 from .quantile import QuantileRule
 from .random import RandomSubset
 from .rs2 import RepeatedSampling
@@ -114,6 +115,7 @@ for _method in (
     RepeatedSampling,
     Kakurenbo,
     SlidingWindow,
+    OrderStatistics,
     SelectiveBackprop,
     BatchLossScore,
 ):
