@@ -266,6 +266,54 @@ def test_orderdp_cannot_draw_more_than_there_is():
         methods.create("orderdp", ratio=0.3, top=0.6)
 
 
+@pytest.mark.parametrize("window", [3, 1])
+def test_ies(window):
+    """Losses level out, each at its own pace, and some jump later on: a sample stops and comes back."""
+    threshold, epochs = 0.01, 24
+
+    def loss_at(sample, epoch):
+        jumps = 0.3 if sample % 3 == 0 and epoch >= 14 else 0.0
+        wobbles = 0.2 * (epoch % 2) if sample == SIZE - 1 else 0.0  # not all stop at once
+        return float(np.float32(0.1 + math.exp(-epoch * (sample + 1) / 12) + jumps + wobbles))
+
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), epochs, method="ies", threshold=threshold, window=window)
+    loader = DataLoader(train_data, batch_size=1, sampler=train_data.sampler)
+    losses, bends = {i: [] for i in range(SIZE)}, {i: [] for i in range(SIZE)}
+    stopped, ever, back = set(), set(), set()
+    for epoch in range(epochs):
+        train_data.set_epoch(epoch)
+        assert set(train_data.left_out.tolist()) == stopped, epoch
+        for (samples,) in loader:
+            train_data.update(torch.tensor([loss_at(i, epoch) for i in samples.tolist()]))
+        if stopped:
+            left_out = torch.from_numpy(train_data.left_out)
+            train_data.note(torch.tensor([loss_at(i, epoch) for i in left_out.tolist()]), left_out)
+        for i in range(SIZE):
+            losses[i].append(loss_at(i, epoch))
+            if epoch >= 2:
+                bends[i].append(abs(losses[i][-1] - 2 * losses[i][-2] + losses[i][-3]))
+        before = stopped
+        stopped = {i for i in range(SIZE) if len(bends[i]) > window and statistics.mean(bends[i][-window:]) < threshold}
+        ever |= stopped
+        back |= before - stopped
+    assert len(ever) > SIZE / 2
+    assert {i for i in ever if i % 3 == 0} == back != set()
+
+
+def test_ies_keeps_one_sample_and_does_not_learn_from_what_was_not_looked_at():
+    method = methods.create("ies")
+    memory = {"losses": np.full((6, 3), np.nan, np.float32)}
+    for _ in range(6):
+        method.observe(np.array([1, 2, np.nan], np.float32), np.array([0, 1]), memory)
+    about = methods.Epoch(6, range(1, 9), 9, 0, memory={"losses": memory["losses"][:, :2]})
+    assert method.select(np.ones(2, np.float32), about, generator(0, 6)).count == 1
+    assert np.isnan(memory["losses"][:, 2]).all()
+    before = memory["losses"].copy()
+    method.observe(np.array([1, 5, np.nan], np.float32), np.array([], np.int64), memory)
+    assert memory["losses"][:, 0].tolist() == before[:, 0].tolist()
+    assert memory["losses"][:, 1].tolist() == [5, *before[:-1, 1].tolist()]
+
+
 @pytest.mark.parametrize("interrupt", [0, 2, 3, 5])
 def test_selective_backprop_chooses_in_the_batches_of_composers_rule(interrupt):
     """Chosen where start ≤ progress < end and (interrupt is 0 or (batch + 1) % interrupt is not 0)."""

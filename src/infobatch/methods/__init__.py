@@ -2,8 +2,8 @@
 
 >>> from infobatch import methods
 >>> methods.list()  # doctest: +NORMALIZE_WHITESPACE
-['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile', 'kakurenbo',
- 'orderdp', 'random', 'rs2', 'selective-backprop', 'seta', 'ucb']
+['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'ies', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile',
+ 'kakurenbo', 'orderdp', 'random', 'rs2', 'selective-backprop', 'seta', 'ucb']
 >>> methods.create("infobatch", ratio=0.3).ratio
 0.3
 """
@@ -24,6 +24,7 @@ from .dyn_unc import DynamicUncertainty
 from .epsilon_greedy import EpsilonGreedy
 from .full import Full
 from .grouped import GroupedMethod
+from .ies import InstanceStopping
 from .infobatch import MeanRule
 from .kakurenbo import Kakurenbo
 from .orderdp import OrderStatistics
@@ -116,6 +117,7 @@ for _method in (
     Kakurenbo,
     SlidingWindow,
     OrderStatistics,
+    InstanceStopping,
     SelectiveBackprop,
     BatchLossScore,
 ):
