@@ -16,7 +16,7 @@ from .core.delivery import spawns_worker
 from .core.method import BatchMethod, Method
 from .core.plan import EpochPlan, pruning_epochs
 from .core.sampler import PlanSampler, StepSampler
-from .core.scores import ScoreTable
+from .core.scores import ScoreTable, above_mean
 from .core.stats import Stats
 from .distributed.ranks import Ranks
 from .run import OUTSIDE, Run
@@ -242,6 +242,8 @@ class InfoBatch(Dataset[Any]):
             score = loss
         else:
             check_loss("score", score, like=loss)
+        if self.method.compares_in_batch:
+            score = above_mean(score)
         if torch.compiler.is_compiling():
             if index is not None and not isinstance(self.method, BatchMethod):
                 return run.update_in_graph(loss, index, score)

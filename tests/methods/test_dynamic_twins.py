@@ -266,6 +266,37 @@ def test_orderdp_cannot_draw_more_than_there_is():
         methods.create("orderdp", ratio=0.3, top=0.6)
 
 
+@pytest.mark.parametrize("readded", [1.0, 0.5])
+def test_repb(readded):
+    """Batch by batch: which samples may be left out, how many are, and what the others weigh."""
+    ratio, epochs = 0.5, 8
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), epochs, ratio, 1.0, method="repb", readded=readded)
+    below, unused, times = set(), set(), dict.fromkeys(range(SIZE), 0)
+    for epoch in range(epochs):
+        train_data.set_epoch(epoch)
+        weight = dict(zip(train_data.plan.indices.tolist(), train_data.plan.weights, strict=True))
+        left_out = set(range(SIZE)) - set(weight)
+        assert left_out <= below | unused
+        assert len(left_out & below) == math.floor(ratio * len(below))
+        assert len(left_out & unused) == math.floor((1 - readded) * len(unused))
+        below, unused = set(), left_out
+        for i in weight:
+            times[i] += 1
+            assert weight[i] == pytest.approx((epoch + 1) / times[i])
+        for index in torch.from_numpy(train_data.plan.indices.astype(np.int64)).split(5):
+            losses = {i: loss_of(i, epoch) for i in index.tolist()}
+            returned = train_data.update(torch.tensor(list(losses.values())), index)
+            assert returned.item() == pytest.approx(statistics.mean(weight[i] * losses[i] for i in losses), rel=1e-6)
+            below |= {i for i in losses if losses[i] < statistics.mean(losses.values())}
+    assert train_data.stats.saving > 0.1
+
+
+def test_repb_compares_with_the_losses_that_are_finite():
+    train_data = InfoBatch(TensorDataset(torch.arange(4.0)), 4, method="repb")
+    train_data.update(torch.tensor([1.0, 4.0, np.nan, np.inf]), torch.arange(4))
+    assert train_data.scores.tolist() == pytest.approx([-1.5, 1.5, np.nan, np.nan], nan_ok=True)
+
+
 @pytest.mark.parametrize("window", [3, 1])
 def test_ies(window):
     """Losses level out, each at its own pace, and some jump later on: a sample stops and comes back."""

@@ -70,6 +70,7 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
     scores_batches: ClassVar[bool] = False  # the mean of a batch's losses is the score of each of its samples
+    compares_in_batch: ClassVar[bool] = False  # a score is by how much a loss exceeds the mean of its batch
     refreshes: ClassVar[bool] = False  # wants the scores of samples that were left out renewed, by InfoBatch.note
 
     @property

@@ -3,7 +3,7 @@
 >>> from infobatch import methods
 >>> methods.list()  # doctest: +NORMALIZE_WHITESPACE
 ['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'ies', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile',
- 'kakurenbo', 'orderdp', 'random', 'rs2', 'selective-backprop', 'seta', 'ucb']
+ 'kakurenbo', 'orderdp', 'random', 'repb', 'rs2', 'selective-backprop', 'seta', 'ucb']
 >>> methods.create("infobatch", ratio=0.3).ratio
 0.3
 """
@@ -30,6 +30,7 @@ from .kakurenbo import Kakurenbo
 from .orderdp import OrderStatistics
 from .quantile import QuantileRule
 from .random import RandomSubset
+from .repb import LocalComparison
 from .rs2 import RepeatedSampling
 from .selective_backprop import SelectiveBackprop
 from .seta import SlidingWindow
@@ -118,6 +119,7 @@ for _method in (
     SlidingWindow,
     OrderStatistics,
     InstanceStopping,
+    LocalComparison,
     SelectiveBackprop,
     BatchLossScore,
 ):
