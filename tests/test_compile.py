@@ -97,6 +97,31 @@ def test_no_step_recompiles():
     assert train_data.stats.saved > 0
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch looks, where the graph breaks
+def test_methods_that_choose_within_batches_update_outside_of_the_graph():
+    def train(compiled):
+        options = {"method": "selective-backprop", "start": 0.0, "end": 1.0}
+        train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS, index_key="index", **options)
+        loader = DataLoader(train_data, BATCH, sampler=train_data.sampler)
+        model = Model(torch.float32)
+
+        def step(samples, index):
+            return train_data.update(model(samples), index)
+
+        step = torch.compile(step, backend="eager", dynamic=True) if compiled else step
+        found = []
+        for epoch in range(3):
+            train_data.set_epoch(epoch)
+            for samples, index in loader:
+                chosen = torch.arange(len(index))
+                if train_data.chooses:
+                    chosen = train_data.choose(model(samples).detach(), index)
+                found.append(step(samples[chosen], index[chosen]).item())
+        return found, train_data.scores.tolist(), train_data.stats.epochs
+
+    assert train(compiled=True) == train(compiled=False)
+
+
 def test_a_stray_index_in_compiled_code_raises_at_the_end_of_the_epoch():
     train_data = InfoBatch(range(10), num_epochs=4, delta=1.0, index_key="index")
     train_data.update(torch.arange(10.0), torch.arange(10))

@@ -13,10 +13,10 @@ from torch.utils.data import Dataset, get_worker_info
 from . import methods
 from .core.checks import check_dataset, check_flag, check_loss, check_share, check_whole, checked_index, is_real
 from .core.delivery import spawns_worker
-from .core.method import Method
+from .core.method import BatchMethod, Method
 from .core.plan import EpochPlan, pruning_epochs
 from .core.sampler import PlanSampler, StepSampler
-from .core.scores import ScoreTable
+from .core.scores import ScoreTable, above_mean
 from .core.stats import Stats
 from .distributed.ranks import Ranks
 from .run import OUTSIDE, Run
@@ -244,12 +244,14 @@ class InfoBatch(Dataset[Any]):
             score = loss
         else:
             check_loss("score", score, like=loss)
+        if self.method.compares_in_batch:
+            score = above_mean(score)
         if torch.compiler.is_compiling():
-            if index is not None:
+            if index is not None and not isinstance(self.method, BatchMethod):
                 return run.update_in_graph(loss, index, score)
             if run.update_outside_graph is None:
                 raise RuntimeError(OUTSIDE)
-            return run.update_outside_graph(loss, None, score)
+            return run.update_outside_graph(loss, index, score)
         if index is not None:
             index = checked_index(index, len(run.table), loss)
         return run.update(loss, index, score)
@@ -272,12 +274,17 @@ class InfoBatch(Dataset[Any]):
         """
         return self._sampler.follow(loader)
 
+    @property
+    def chooses(self) -> bool:
+        """Whether to train on a part of the batch in your hands only: then look at its losses and ``choose``."""
+        return self._run.chooses
+
     def choose(self, loss: torch.Tensor, index: torch.Tensor | None = None) -> torch.Tensor:
         """Which samples of the batch to train on, given all their losses: positions in the batch.
 
-        For methods that choose within the batch: compute the losses without gradients, choose, and call ``update`` with
-        the losses of the chosen samples only. For other methods, and in full epochs, it is all of them. Where samples
-        are named, ``choose`` gets the batch's ``index`` and ``update`` that of the chosen ones.
+        For methods that choose within batches: where ``chooses`` is True, compute the losses without gradients, choose,
+        and call ``update`` with the losses of the chosen samples only. Elsewhere it is all of them, and nothing has to
+        be looked at. Where samples are named, ``choose`` gets the batch's ``index``, ``update`` the chosen samples'.
         """
         check_loss("loss", loss)
         run, loss = self._run, loss.detach()

@@ -42,8 +42,9 @@ NOISY = (
     "method='infobatch-adaptive', which prunes as much as keeps this within 1.1. summary() tells it for every epoch"
 )
 OUTSIDE = (
-    "update() without an index asks the loader which batch this is, and so runs outside the compiled graph. To compile "
-    "it, name the samples: InfoBatch(..., index_key=...) and update(loss, index)"
+    "update() without an index, and of methods that choose within batches, asks the loader which batch this is, and so "
+    "runs outside the compiled graph. To compile it, name the samples: InfoBatch(..., index_key=...) and "
+    "update(loss, index)"
 )
 
 
@@ -66,7 +67,6 @@ class Run:
     announce: Callable[[int, int, int, int], None]
     plan: EpochPlan = field(init=False)
     position: Position = field(init=False)
-    chooses: bool = field(init=False)  # whether the method chooses within the batches of this epoch
     seconds: float = field(default=0.0, init=False)  # spent in the library itself
     memory: dict[str, NDArray[np.float32]] = field(init=False)
     update_outside_graph: Callable[..., torch.Tensor] | None = field(default=None, init=False)
@@ -235,7 +235,6 @@ class Run:
         last = getattr(self, "_booking", None)
         self._booking = Booking(plan, self.position, self.table, self.by_index, last)
         self._upcoming = self._late = self._choice = None
-        self.chooses = isinstance(self.method, BatchMethod) and plan.epoch in self.pruning
         self.announce(plan.epoch, len(part), rank, world)
 
     def _follow_world(self) -> None:
@@ -274,10 +273,6 @@ class Run:
 
     def update_in_graph(self, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
         """The same for named samples inside compiled code: tensor work only."""
-        if self.chooses:
-            loss, chosen_from, score = self._as_whole_batch(loss, index, score)
-            assert chosen_from is not None
-            index = chosen_from
         if self.table.values.device != loss.device:
             self.table.move_to(loss.device)
         return self._booking.update_named(loss, index, score)
@@ -327,14 +322,22 @@ class Run:
 
     # -- choosing within a batch, and beside the plan --------------------------------------------------------------
 
+    @property
+    def chooses(self) -> bool:
+        """Whether the method chooses within the batch in the user's hands."""
+        method, epoch = self.method, self.plan.epoch
+        if not isinstance(method, BatchMethod) or epoch not in self.pruning:
+            return False
+        return method.chooses(epoch / self.num_epochs, self.position.batches)
+
     def choose(self, loss: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
         """Positions in the batch with these losses; chance depends on the seed and the batch's place in training."""
         assert isinstance(self.method, BatchMethod)
-        part, step = self.position.part, self.position.batches
+        part = self.position.part
         place = part.start + self.position.done * part.world + part.rank
         entropy = np.random.SeedSequence((self.seed, self.plan.epoch, place)).generate_state(1, np.uint64)
         chance = torch.Generator(loss.device).manual_seed(int(entropy[0] >> np.uint64(1)))
-        positions = self.method.choose(loss, self.plan.epoch / self.num_epochs, step, chance)
+        positions = self.method.choose(loss, chance)
         self._choice = Choice(positions, loss, index)
         return positions
 
@@ -345,8 +348,9 @@ class Run:
         choice = self._choice
         if choice is None:
             raise RuntimeError(
-                f"method {self.method.info.name!r} trains on a part of each batch, but update() came without "
-                "choose(): chosen = train_data.choose(losses of the batch), then update(losses of x[chosen])"
+                f"method {self.method.info.name!r} trains on a part of this batch, but update() came without "
+                "choose(): if train_data.chooses, chosen = train_data.choose(losses of the batch), then update(losses "
+                "of x[chosen])"
             )
         choice.check(loss, index)
         self._choice = None
@@ -399,7 +403,8 @@ class Run:
         self._note_history()
         if self.position.part.world == 1 and self.position.complete:
             self._note_noise(self.plan)
-        plan = self.plan if self.chooses or self._upcoming is None else self._upcoming
+        within = isinstance(self.method, BatchMethod)  # what its plans leave out says nothing
+        plan = self.plan if within or self._upcoming is None else self._upcoming
         latest = EpochStats(plan.epoch, plan.total, len(plan), seen=0)
         expected = self._history.expected_saving(latest, self.pruning, self.num_epochs)
         guess = self.method.expected_saving(self.pruning, self.num_epochs)

@@ -121,3 +121,13 @@ def test_every_ordered_pair_counts_as_often_as_with_full_data(pruned, kept_of_lo
         relative = PairWeights(plan, torch.device("cpu"), torch.float64).relative(index, partner)
         counted[index, partner] += values[index] * relative.numpy() / (len(kept) - 1)  # so often are they partners
     np.testing.assert_allclose(counted / len(cases), (1 - np.eye(size)) / (size - 1), rtol=1e-12)
+
+
+def test_noise_is_the_same_to_the_bit_with_the_unused_levels_of_a_loaded_state():
+    rng = np.random.default_rng(0)
+    for size in range(20, 300, 7):
+        codes = rng.integers(0, 6, size).astype(np.uint8)
+        levels = np.concatenate([[0.0, 1.0], 1 + rng.random(4)])
+        padded = np.concatenate([levels, np.zeros(250)])
+        score = rng.exponential(size=size).astype(np.float32)
+        assert Weights.coded(codes, levels).noise(score) == Weights.coded(codes, padded).noise(score)

@@ -85,10 +85,19 @@ def test_several_teachers_are_averaged_and_all_paid_for(taught):
     assert chosen.seconds > sum(costs)
 
 
-def test_validation_samples_are_training_samples(taught):
-    one, again = (Teachers(RECIPE, taught).select(Untested(), spec("static-glister:fraction=0.2"), 0) for _ in "ab")
-    np.testing.assert_array_equal(one.selection.indices, again.selection.indices)
-    assert len(one.selection) == 80
+@pytest.mark.parametrize("name", ["glister", "influence"])
+@pytest.mark.parametrize("fraction", [0.2, 0.9])
+def test_a_tenth_of_the_training_samples_is_held_out_for_validation_and_never_selected(taught, name, fraction):
+    """The oracle selects from arrays that do not hold those samples; the count is a share of all samples."""
+    text = f"static-{name}:fraction={fraction},balanced=true"
+    chosen = Teachers(RECIPE, taught).select(Untested(), spec(text), 0).selection
+    held_out = np.random.default_rng(0).permutation(400)[:40]
+    assert not np.isin(chosen.indices, held_out).any()
+    assert len(chosen) == 400 * fraction
+    rest, validation = np.setdiff1d(np.arange(400), held_out), arrays(taught).take(np.sort(held_out))
+    alone = arrays(taught).take(rest)
+    expected = static.select(name, alone, len(chosen), balanced=True, seed=0, validation=validation)
+    np.testing.assert_array_equal(chosen.indices, rest[expected.indices])
 
 
 def test_distances_are_measured_when_they_are_asked_for(taught):

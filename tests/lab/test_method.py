@@ -64,6 +64,7 @@ def test_wrong_ones_are_told():
         ("static-herding", r"fraction, the share of the samples to train on, must lie in \(0, 1\), got None"),
         ("static-herding:fraction=1", r"must lie in \(0, 1\), got 1"),
         ("static-herding:fraction=0.5,ratio=0.3", "option of static-herding: there is no 'ratio'"),
+        ("static-influence:fraction=0.95", r"must lie in \(0, 0.9\].* a tenth .* held out for validation, got 0.95"),
         ("static-glister:fraction=0.5,validation=3", "option of static-glister: there is no 'validation'"),
         ("static-el2n:fraction=0.5,teachers=0", "teachers must be a whole number from 1 on, got 0"),
         ("infobatch:cost=0.5", "cost needs to know what an epoch saves: give saving too"),

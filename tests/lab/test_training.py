@@ -1,5 +1,6 @@
 """The training loop: averaged weights, mixed inputs, methods that choose within the batch or look at what is hidden."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,16 @@ class Watched(Classification):
 
     def __init__(self, recipe):
         super().__init__(recipe, IMAGES)
-        self.seen, self.judged = [], []
+        self.seen, self.judged, self.shown = [], [], []
 
-    def losses(self, model, batch, generator):
-        self.seen.append((len(batch[1]), torch.is_grad_enabled(), weights(model)))
-        return super().losses(model, batch, generator)
+    def losses(self, model, batch, generator, rows=None):
+        count = len(batch[1] if rows is None else rows)
+        self.seen.append((count, torch.is_grad_enabled(), weights(model)))
+        return super().losses(model, batch, generator, rows)
+
+    def _training_logits(self, model, images, generator):
+        self.shown.append((torch.is_grad_enabled(), images.clone()))
+        return super()._training_logits(model, images, generator)
 
     def evaluate(self, model):
         self.judged.append(weights(model))
@@ -104,11 +110,39 @@ def test_a_method_that_chooses_within_the_batch_trains_on_what_it_chose():
         run.train_epoch(ticks.append)
     looked = [size for size, graded, _ in run.task.seen if not graded]
     trained = [size for size, graded, _ in run.task.seen if graded]
-    assert len(looked) == len(trained) == 12
-    assert sum(looked) == 180
+    assert (len(looked), len(trained)) == (8, 12)  # the first epoch is full
+    assert sum(looked) == 120
     assert sum(trained) == sum(run.history["kept"]) == run.train_data.stats.seen < 180
     assert [tick.done for tick in ticks if tick.done == tick.kept] == [60] * 3
     assert run.record({}).saving == pytest.approx(1 - sum(trained) / 180)
+
+
+def test_looks_are_taken_only_where_the_rule_chooses():
+    """Composer's rule: of 10 epochs those from 5 to 8, and of their batches every second one."""
+    run = training(replace(RECIPE, epochs=10, batch_size=6), "selective-backprop")
+    while not run.finished:
+        run.train_epoch()
+    assert len([1 for _, graded, _ in run.task.seen if not graded]) == 4 * 5
+    assert len([1 for _, graded, _ in run.task.seen if graded]) == 100
+
+
+@pytest.mark.parametrize("erased", [0.0, 0.5])
+def test_what_is_trained_on_is_augmented_as_what_was_looked_at_and_as_without_looks(erased):
+    recipe = replace(RECIPE, epochs=4, lr=0.05, augment="crop-flip", random_erase=erased, batch_size=20)
+    run, full = (training(recipe, method) for method in ("selective-backprop:end=1.0", "full"))
+    for epoch in range(4):
+        run.train_epoch()
+        full.train_epoch()
+        if epoch == 1:  # nothing was chosen so far
+            assert run.history["losses"] == full.history["losses"]
+    assert torch.equal(run.generator.get_state(), full.generator.get_state())
+    looks = 0
+    for (graded, look), (_, shown) in itertools.pairwise(run.task.shown):
+        if not graded:
+            looks += 1
+            assert len(shown) == 10
+            assert all((image == look).flatten(1).all(1).any() for image in shown)
+    assert looks == 4
 
 
 def test_a_method_that_looks_at_what_it_left_out_gets_new_scores_of_it():

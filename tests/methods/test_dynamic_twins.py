@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from infobatch import DriftError, InfoBatch, methods
@@ -160,6 +161,51 @@ def test_kakurenbo_sees_hidden_samples_again_when_they_are_noted():
     assert train_data.left_out.tolist() == list(range(12, 24))
 
 
+def hidden_by_kakurenbo(unsmoothed_score):
+    """How many samples each epoch hides, where a logit per sample and class is learned with label smoothing."""
+    logits = torch.zeros(SIZE, 10)
+    labels = torch.arange(SIZE) % 10
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS, method="kakurenbo")
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+    hidden = []
+    for epoch in range(EPOCHS):
+        train_data.set_epoch(epoch)
+        hidden.append(len(train_data.left_out))
+        for (samples,) in loader:
+            own, label = logits[samples].requires_grad_(), labels[samples]
+            loss = cross_entropy(own, label, reduction="none", label_smoothing=0.1)
+            score = cross_entropy(own, label, reduction="none") if unsmoothed_score else None
+            train_data.update(loss, score=score).backward()
+            logits[samples] -= 60 * own.grad
+    return hidden
+
+
+def test_kakurenbo_says_once_that_label_smoothing_hides_nothing():
+    """The lowest smoothed cross-entropy of 10 classes is 0.50; a probability of 0.7 is 0.36."""
+    assert max(hidden_by_kakurenbo(unsmoothed_score=True)) >= 7
+    with pytest.warns(RuntimeWarning) as said:
+        assert max(hidden_by_kakurenbo(unsmoothed_score=False)) == 0
+    assert [str(w.message).partition(":")[0] for w in said] == ["kakurenbo hides nothing in epoch 3"]
+    assert "not one of 24 samples has a score of 0.357 or less" in str(said[0].message)
+    assert "score=cross_entropy(logits, labels, reduction='none')" in str(said[0].message)
+
+
+@pytest.mark.parametrize(("momentum", "decay", "same"), [(0, 0, True), (0, 0.1, False), (0.9, 0, False)])
+def test_a_weight_is_a_learning_rate_for_plain_sgd_alone(momentum, decay, same):
+    """What the card says of KAKURENBO's weight N/kept, which changes from epoch to epoch."""
+    found = []
+    for by_rate in (False, True):
+        x = torch.tensor([3.0], requires_grad=True)
+        optimizer = torch.optim.SGD([x], lr=0.1, momentum=momentum, weight_decay=decay)
+        for factor in (1.0, 1.4, 1.2, 1.0):
+            optimizer.param_groups[0]["lr"] = 0.1 * (factor if by_rate else 1)
+            optimizer.zero_grad()
+            ((x - 1) ** 2 * (1 if by_rate else factor)).sum().backward()
+            optimizer.step()
+        found.append(x.item())
+    assert (found[0] == pytest.approx(found[1], rel=1e-6)) == same
+
+
 def test_only_methods_that_use_it_take_notes():
     train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS)
     with pytest.raises(RuntimeError, match="'infobatch' does not use scores of samples that were left out"):
@@ -203,23 +249,138 @@ def test_seta():
         last |= {i: loss_of(i, epoch) for i in trained}
 
 
-@pytest.mark.parametrize(
-    ("progress", "step", "whole"), [(0.5, 0, False), (0.5, 2, True), (0.4, 0, True), (0.9, 1, True)]
-)
-def test_selective_backprop_chooses_when_and_how_many(progress, step, whole):
-    method = methods.create("selective-backprop", keep=0.3)
-    chosen = method.choose(torch.rand(40), progress, step, torch.Generator().manual_seed(0))
-    assert len(chosen) == len(set(chosen.tolist())) == (40 if whole else 12)
+@pytest.mark.parametrize(("ratio", "top"), [(0.7, 0.6), (0.5, None), (0.25, 0.75), (0.5, 1.0)])
+def test_orderdp(ratio, top):
+    last, count = {}, SIZE - math.floor(ratio * SIZE)
+    drawn = round(count / (math.sqrt(1 - ratio) if top is None else top))
+    for epoch, trained, weight in history("orderdp", ratio=ratio, top=top):
+        assert set(weight.values()) == {1.0}
+        if epoch:
+            subset = generator(0, epoch).choice(SIZE, drawn, replace=False, shuffle=False).tolist()
+            assert trained == set(sorted(subset, key=lambda i: last[i])[drawn - count :]), epoch
+        last |= {i: loss_of(i, epoch) for i in trained}
+
+
+def test_orderdp_cannot_draw_more_than_there_is():
+    with pytest.raises(ValueError, match=r"top must be at least 1 - ratio, 0.7, .*got 0.6: raise top, or ratio"):
+        methods.create("orderdp", ratio=0.3, top=0.6)
+
+
+@pytest.mark.parametrize("readded", [1.0, 0.5])
+def test_repb(readded):
+    """Batch by batch: which samples may be left out, how many are, and what the others weigh."""
+    ratio, epochs = 0.5, 8
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), epochs, ratio, 1.0, method="repb", readded=readded)
+    below, unused, times = set(), set(), dict.fromkeys(range(SIZE), 0)
+    for epoch in range(epochs):
+        train_data.set_epoch(epoch)
+        weight = dict(zip(train_data.plan.indices.tolist(), train_data.plan.weights, strict=True))
+        left_out = set(range(SIZE)) - set(weight)
+        assert left_out <= below | unused
+        assert len(left_out & below) == math.floor(ratio * len(below))
+        assert len(left_out & unused) == math.floor((1 - readded) * len(unused))
+        below, unused = set(), left_out
+        for i in weight:
+            times[i] += 1
+            assert weight[i] == pytest.approx((epoch + 1) / times[i])
+        for index in torch.from_numpy(train_data.plan.indices.astype(np.int64)).split(5):
+            losses = {i: loss_of(i, epoch) for i in index.tolist()}
+            returned = train_data.update(torch.tensor(list(losses.values())), index)
+            assert returned.item() == pytest.approx(statistics.mean(weight[i] * losses[i] for i in losses), rel=1e-6)
+            below |= {i for i in losses if losses[i] < statistics.mean(losses.values())}
+    assert train_data.stats.saving > 0.1
+
+
+def test_repb_compares_with_the_losses_that_are_finite():
+    train_data = InfoBatch(TensorDataset(torch.arange(4.0)), 4, method="repb")
+    train_data.update(torch.tensor([1.0, 4.0, np.nan, np.inf]), torch.arange(4))
+    assert train_data.scores.tolist() == pytest.approx([-1.5, 1.5, np.nan, np.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize("window", [3, 1])
+def test_ies(window):
+    """Losses level out, each at its own pace, and some jump later on: a sample stops and comes back."""
+    threshold, epochs = 0.01, 24
+
+    def loss_at(sample, epoch):
+        jumps = 0.3 if sample % 3 == 0 and epoch >= 14 else 0.0
+        wobbles = 0.2 * (epoch % 2) if sample == SIZE - 1 else 0.0  # not all stop at once
+        return float(np.float32(0.1 + math.exp(-epoch * (sample + 1) / 12) + jumps + wobbles))
+
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), epochs, method="ies", threshold=threshold, window=window)
+    loader = DataLoader(train_data, batch_size=1, sampler=train_data.sampler)
+    losses, bends = {i: [] for i in range(SIZE)}, {i: [] for i in range(SIZE)}
+    stopped, ever, back = set(), set(), set()
+    for epoch in range(epochs):
+        train_data.set_epoch(epoch)
+        assert set(train_data.left_out.tolist()) == stopped, epoch
+        for (samples,) in loader:
+            train_data.update(torch.tensor([loss_at(i, epoch) for i in samples.tolist()]))
+        if stopped:
+            left_out = torch.from_numpy(train_data.left_out)
+            train_data.note(torch.tensor([loss_at(i, epoch) for i in left_out.tolist()]), left_out)
+        for i in range(SIZE):
+            losses[i].append(loss_at(i, epoch))
+            if epoch >= 2:
+                bends[i].append(abs(losses[i][-1] - 2 * losses[i][-2] + losses[i][-3]))
+        before = stopped
+        stopped = {i for i in range(SIZE) if len(bends[i]) > window and statistics.mean(bends[i][-window:]) < threshold}
+        ever |= stopped
+        back |= before - stopped
+    assert len(ever) > SIZE / 2
+    assert {i for i in ever if i % 3 == 0} == back != set()
+
+
+def test_ies_keeps_one_sample_and_does_not_learn_from_what_was_not_looked_at():
+    method = methods.create("ies")
+    memory = {"losses": np.full((6, 3), np.nan, np.float32)}
+    for _ in range(6):
+        method.observe(np.array([1, 2, np.nan], np.float32), np.array([0, 1]), memory)
+    about = methods.Epoch(6, range(1, 9), 9, 0, memory={"losses": memory["losses"][:, :2]})
+    assert method.select(np.ones(2, np.float32), about, generator(0, 6)).count == 1
+    assert np.isnan(memory["losses"][:, 2]).all()
+    before = memory["losses"].copy()
+    method.observe(np.array([1, 5, np.nan], np.float32), np.array([], np.int64), memory)
+    assert memory["losses"][:, 0].tolist() == before[:, 0].tolist()
+    assert memory["losses"][:, 1].tolist() == [5, *before[:-1, 1].tolist()]
+
+
+@pytest.mark.parametrize("interrupt", [0, 2, 3, 5])
+def test_selective_backprop_chooses_in_the_batches_of_composers_rule(interrupt):
+    """Chosen where start ≤ progress < end and (interrupt is 0 or (batch + 1) % interrupt is not 0)."""
+    train_data = InfoBatch(
+        TensorDataset(torch.arange(20.0)), 10, method="selective-backprop", keep=0.5, interrupt=interrupt
+    )
+    loader = DataLoader(train_data, batch_size=2, sampler=train_data.sampler)
+    trained, expected = [], []
+    for epoch in range(10):
+        train_data.set_epoch(epoch)
+        for batch, (x,) in enumerate(loader):
+            chosen = train_data.choose(x) if train_data.chooses else torch.arange(len(x))
+            train_data.update(x[chosen])
+            trained.append(len(chosen))
+            plain = not 0.5 <= epoch / 10 < 0.9 or (interrupt and (batch + 1) % interrupt == 0)
+            expected.append(2 if plain else 1)
+    assert trained == expected
+    assert sum(e.seen for e in train_data.stats.epochs) == sum(expected)
+    announced = methods.create("selective-backprop", interrupt=interrupt).expected_saving(range(1, 10), 10)
+    assert train_data.stats.saving == pytest.approx(announced, abs=0.02)
+
+
+def test_selective_backprop_keeps_all_of_a_batch_without_looking_if_told_so():
+    assert not methods.create("selective-backprop", keep=1.0).chooses(0.5, 0)
+    with pytest.raises(ValueError, match=r"interrupt must be a whole number, 2 for every second batch.*; got 1"):
+        methods.create("selective-backprop", interrupt=1)
 
 
 def test_selective_backprop_draws_in_proportion_to_the_power_of_the_rank():
-    """The first draw of a batch without replacement: p ∝ percentile^(1/keep - 1)."""
+    """The first draw of a batch without replacement: p ∝ ((rank + ½)/N)^(1/keep - 1), ranks from 0."""
     method = methods.create("selective-backprop", keep=0.25)
     loss = torch.tensor([0.3, 0.1, 0.9, 0.5])
-    power = torch.tensor([2, 1, 4, 3]).double() ** 3
+    power = torch.tensor([1.5, 0.5, 3.5, 2.5]).double() ** 3
     generators = (torch.Generator().manual_seed(seed) for seed in range(6000))
-    first = torch.cat([method.choose(loss, 0.5, 0, chance) for chance in generators])
-    assert first.bincount(minlength=4).double() / 6000 == pytest.approx((power / power.sum()).numpy(), abs=0.02)
+    first = torch.cat([method.choose(loss, chance) for chance in generators])
+    assert first.bincount(minlength=4).double() / 6000 == pytest.approx((power / power.sum()).numpy(), abs=0.015)
 
 
 def test_a_chosen_part_has_its_own_mean_and_gradient():
@@ -311,9 +472,19 @@ def test_bls_takes_the_mean_of_a_batch(named, workers):
             returned.backward()
             assert parameter.grad.item() == pytest.approx(factor, rel=1e-6)
             for i in samples.tolist():
-                loss = parameter.item()
-                score[i] = alpha * score[i] + (1 - alpha) * loss if i in score else loss
+                score[i] = alpha * score.get(i, 0) + (1 - alpha) * parameter.item()
     assert train_data.stats.saving > 0.05
+
+
+def test_bls_knows_nothing_of_a_sample_without_a_finite_loss():
+    """Such a sample has no average, and is kept; one that starts late starts at 0 too."""
+    method = methods.create("bls", alpha=0.9)
+    memory = {"mean": np.full(3, np.nan, np.float32)}
+    method.observe(np.array([2, np.nan, 1], np.float32), np.arange(3), memory)
+    method.observe(np.array([3, 4, 1], np.float32), np.array([0]), memory)
+    assert memory["mean"].tolist() == pytest.approx([0.9 * 0.2 + 0.3, np.nan, 0.1], nan_ok=True)
+    method.observe(np.array([3, 4, 1], np.float32), np.array([1]), memory)
+    assert memory["mean"][1] == pytest.approx(0.4)
 
 
 def test_bls_cannot_guess_the_size_of_a_batch():

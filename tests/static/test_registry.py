@@ -163,6 +163,44 @@ def test_wrong_calls_say_what_is_right(
         static.select(name, everything[1], 0.5, **options)
 
 
+def two_classes(seed: int, few: int = 3, many: int = 37) -> static.Collected:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat([1, 0], [few, many])
+    return static.Collected(features=rng.normal(size=(few + many, 4)), logits=rng.normal(size=(40, 2)), labels=labels)
+
+
+@pytest.mark.parametrize("name", ["herding", "k-center", "graph-cut", "craig", "random", "cd"])
+def test_a_class_is_selected_from_as_if_it_were_alone(name: str) -> None:
+    """Also where it is the only one that gets picks: the oracle sees that class and nothing else."""
+    for seed in range(20):
+        data = two_classes(seed)
+        members = np.flatnonzero(data.labels == 0)
+        with pytest.warns(RuntimeWarning, match=r"selects 1 samples of 2 classes, and none of class 1: .* at least 2"):
+            found = static.select(name, data, 1, balanced=True, seed=seed)
+        own = int(np.random.SeedSequence([seed, 0]).generate_state(1)[0])
+        alone = static.select(name, data.take(members), 1, seed=own)
+        assert found.indices.tolist() == members[alone.indices].tolist()
+        assert found.weights.tolist() == alone.weights.tolist()
+        assert found.weights.sum() == (37 if name in WEIGHTED else 1)
+
+
+@pytest.mark.parametrize("name", ["herding", "k-center", "craig", "el2n", "dp"])
+def test_a_small_class_does_not_vanish(name: str) -> None:
+    for seed in range(20):
+        data = two_classes(seed)
+        found = static.select(name, data, 4, balanced=True, seed=seed)
+        assert np.bincount(data.labels[found.indices]).tolist() == [3, 1]
+        if name in WEIGHTED:
+            assert found.weights.sum() == 40
+            assert found.weights[data.labels[found.indices] == 1].tolist() == [3]
+
+
+def test_classes_without_a_pick_are_named_but_not_all_of_very_many() -> None:
+    data = static.Collected(labels=np.arange(30))
+    with pytest.warns(RuntimeWarning, match=r"of class \d+, (\d+, ){8}\d+ and 15 more: "):
+        assert len(static.select("random", data, 5, balanced=True)) == 5
+
+
 def test_classes_are_needed_to_balance() -> None:
     with pytest.raises(ValueError, match="balanced=True needs labels"):
         static.select("random", static.Collected(features=np.zeros((5, 2))), 2, balanced=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.utils.data import TensorDataset
 
 from infobatch.static import Selection
@@ -40,6 +43,28 @@ def test_every_class_keeps_its_share_to_within_one(count: int) -> None:
         assert len(set(labels[members])) == 1
         assert abs(few - count * len(members) / 37) < 1
         assert few <= len(members)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.data())
+def test_every_class_gets_one_where_the_count_allows_and_shares_the_rest(sizes: list[int], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, sum(sizes)))
+    few = [k for _, k in shares(np.repeat(np.arange(len(sizes)), sizes), count)]
+    assert sum(few) == count
+    assert all(k <= size for k, size in zip(few, sizes, strict=True))
+    one: set[int] = set()  # classes whose share of what the others leave is at most one sample
+    while count >= len(sizes):
+        free = sum(size for number, size in enumerate(sizes) if number not in one)
+        share = {n: Fraction((count - len(one)) * sizes[n], free) for n in range(len(sizes)) if n not in one}
+        if not any(value < 1 for value in share.values()):
+            break
+        one |= {n for n, value in share.items() if value <= 1}
+    else:
+        share = {n: Fraction(count * size, sum(sizes)) for n, size in enumerate(sizes)}
+    assert all(few[n] == 1 for n in one)
+    assert all(abs(few[n] - value) < 1 for n, value in share.items())
+    if count >= len(sizes):
+        assert min(few) >= 1
 
 
 def test_ties_are_broken_by_chance_and_not_by_position() -> None:

@@ -70,6 +70,7 @@ class Method(ABC):
 
     info: ClassVar[MethodInfo]
     scores_batches: ClassVar[bool] = False  # the mean of a batch's losses is the score of each of its samples
+    compares_in_batch: ClassVar[bool] = False  # a score is by how much a loss exceeds the mean of its batch
     refreshes: ClassVar[bool] = False  # wants the scores of samples that were left out renewed, by InfoBatch.note
 
     @property
@@ -107,14 +108,18 @@ class Method(ABC):
 
 
 class BatchMethod(Method):
-    """A method that chooses within each batch, by losses that were computed for it beforehand."""
+    """A method that chooses within batches, by losses that were computed for it beforehand."""
+
+    def chooses(self, progress: float, step: int) -> bool:
+        """Whether a part is chosen of batch ``step`` of an epoch before which ``progress`` was done; else all of it."""
+        return True
 
     @abstractmethod
-    def choose(self, loss: torch.Tensor, progress: float, step: int, generator: torch.Generator) -> torch.Tensor:
-        """The positions in the batch to train on, at step ``step`` of an epoch before which ``progress`` was done."""
+    def choose(self, loss: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """The positions in the batch to train on."""
 
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
-        """Every batch is looked at."""
+        """Plans are full: samples are left out within their batches."""
         return Weights.ones(len(scores))
 
 

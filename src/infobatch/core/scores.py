@@ -15,6 +15,17 @@ def lasting() -> AbstractContextManager[None]:
     return torch.inference_mode(False)
 
 
+def above_mean(score: torch.Tensor) -> torch.Tensor:
+    """By how much each score exceeds the mean of those that are finite.
+
+    >>> above_mean(torch.tensor([1.0, 4.0, torch.nan]))
+    tensor([-1.5000,  1.5000,     nan])
+    """
+    score = score.detach().float()
+    finite = torch.isfinite(score)
+    return score - torch.where(finite, score, 0.0).sum() / finite.sum()
+
+
 class ScoreTable:
     """One float32 score per sample, on the device the losses live on; NaN where none is known yet.
 

@@ -167,7 +167,9 @@ class Weights:
         size = np.nan_to_num(size, nan=0.0, posinf=0.0, neginf=0.0).clip(min=0)
         weight, of_weight = self.values, size
         if self.codes is not None and self.levels is not None:
-            weight, of_weight = self.levels, np.bincount(self.codes, size, len(self.levels)).astype(np.float64)
+            used = self.levels > 0  # a loaded state has more levels, unused: the sums must be the same to the bit
+            weight = self.levels[used]
+            of_weight = np.bincount(self.codes, size, len(self.levels)).astype(np.float64)[used]
         assert weight is not None
         total = float(weight @ of_weight)
         return float(np.square(weight) @ of_weight) / total if total > 0 else 1.0

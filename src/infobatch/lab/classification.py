@@ -18,6 +18,7 @@ from . import datasets, mixing, models
 from .device import autocast, dice
 from .images import AugmentedRecipe, ImageTask
 from .mixing import MixedLosses
+from .rows import take_rows
 
 
 @dataclass(frozen=True)
@@ -93,18 +94,27 @@ class Classification(ImageTask):
         return found
 
     def losses(
-        self, model: nn.Module, batch: tuple[Tensor, Tensor], generator: torch.Generator
+        self,
+        model: nn.Module,
+        batch: tuple[Tensor, Tensor],
+        generator: torch.Generator,
+        rows: Tensor | None = None,
     ) -> Tensor | MixedLosses:
-        """One loss per sample, of augmented images, in fp32; of mixed ones with the scores they are traced back to."""
+        """One loss per sample, of augmented images, in fp32; of mixed ones with the scores they are traced back to.
+
+        Images are mixed among those of ``rows`` alone.
+        """
         recipe = self.recipe
         images, labels = (part.to(self.device, non_blocking=True) for part in batch)
         images = self._augmented(images, generator)
         if not (recipe.mixup or recipe.cutmix):
+            images, labels = take_rows((self._erased(images, generator), labels), rows)
             logits = self._training_logits(model, images, generator)
             return cross_entropy(logits, labels, reduction="none", label_smoothing=recipe.label_smoothing)
+        images, labels = take_rows((images, labels), rows)
         target = mixing.smoothed(labels, len(self.data.classes), recipe.label_smoothing)
         images, target, share = mixing.mix(images, target, recipe.mixup, recipe.cutmix, generator)
-        logits = self._training_logits(model, images, generator)
+        logits = self._training_logits(model, self._erased(images, generator), generator)
         score = scoring.mixed_score(logits.detach().softmax(1), target, labels)
         return MixedLosses(scoring.cross_entropy(logits, target), score, share)
 
@@ -123,10 +133,12 @@ class Classification(ImageTask):
             right += (guesses == labels.to(self.device)).sum()
         return 100 * right.item() / len(self.test)
 
+    def _erased(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Normalised, and with parts erased by chance where the recipe says so."""
+        images, probability = self._normalised(images), self.recipe.random_erase
+        return mixing.erase(images, probability, generator) if probability else images
+
     def _training_logits(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
-        images = self._normalised(images)
-        if self.recipe.random_erase:
-            images = mixing.erase(images, self.recipe.random_erase, generator)
         if not models.draws(self.recipe.model):
             return self._logits(model, images)
         with dice(generator, self.device):

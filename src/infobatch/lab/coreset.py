@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from .. import checkpoint, static
 from ..static import Collected, Selection
-from .method import STATIC, MethodSpec
+from ..static.selection import count_of
+from .method import HELD_OUT, STATIC, MethodSpec
 from .recipe import Recipe
 from .training import Task, Training, Watch
 
 _EPOCHS, _LEAST = 0.2, 3  # of the recipe's epochs a teacher trains this share, and not fewer than these
-_HELD_OUT = 0.1  # of the samples, for methods that want a validation set: the test data takes no part in selection
 _ARRAYS, _DISTANCES, _MODEL, _COST = "arrays.npz", "distances.npy", "model.pt", "seconds.json"
 
 
@@ -79,11 +79,16 @@ class Teachers:
             taught = [self._taught(task, seed, number, "distances" in needs, watch) for number in range(count)]
             arrays, seconds = [found for found, _ in taught], sum(cost for _, cost in taught)
         began = time.perf_counter()
+        rows = np.arange(len(task.labels))
+        size = count_of(fraction, len(rows))
         if "validation" in static.info(name).options:
-            held_out = np.random.default_rng(seed).permutation(len(task.labels))
-            options["validation"] = arrays[0].take(np.sort(held_out[: max(1, round(_HELD_OUT * len(held_out)))]))
+            drawn = np.random.default_rng(seed).permutation(rows)
+            held_out = max(1, round(HELD_OUT * len(rows)))
+            options["validation"], rows = arrays[0].take(np.sort(drawn[:held_out])), np.sort(drawn[held_out:])
+            arrays, size = [found.take(rows) for found in arrays], min(size, len(rows))
         data = arrays[0] if len(arrays) == 1 else arrays
-        selection = static.select(name, data, fraction, balanced=balanced, seed=seed, **options)
+        selection = static.select(name, data, size, balanced=balanced, seed=seed, **options)
+        selection = replace(selection, indices=rows[selection.indices])
         return Chosen(selection, seconds + time.perf_counter() - began)
 
     @property

@@ -18,6 +18,7 @@ from ..scoring.detection import PerImage, iou
 from . import datasets, fashion
 from .device import autocast, dice, for_precision
 from .recipe import Recipe
+from .rows import take_rows
 
 MODELS = ("deformable-detr-tiny", "conditional-detr-tiny", "detr-tiny")
 SIDE = 64  # pixels of a scene
@@ -140,10 +141,14 @@ class Detection:
         return found
 
     def losses(
-        self, model: nn.Module, batch: tuple[Tensor, list[dict[str, Tensor]]], generator: torch.Generator
+        self,
+        model: nn.Module,
+        batch: tuple[Tensor, list[dict[str, Tensor]]],
+        generator: torch.Generator,
+        rows: Tensor | None = None,
     ) -> Tensor:
         """One loss per scene: all terms of all decoder layers."""
-        images, targets = batch
+        images, targets = take_rows(batch, rows)
         targets = [{name: part.to(self.device) for name, part in target.items()} for target in targets]
         with dice(generator, self.device):  # for layers that are left out by chance, none here, a number is drawn
             found: Tensor = self._outputs(model, images, labels=targets).loss

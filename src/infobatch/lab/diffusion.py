@@ -23,6 +23,7 @@ from .datasets import Images, ImageSplit
 from .device import autocast, for_precision
 from .folders import Decoded, Lazy
 from .images import ImageRecipe, InMemory, batches, shown
+from .rows import take_rows
 
 _TEST_BATCH = 500
 _NEW, _NEW_STEPS = 1000, 25  # so many new images are measured, made by so many steps of DDIM
@@ -187,10 +188,13 @@ class LatentDiffusion:
             unet: nn.Module = UNet2DModel(size, channels, channels, **MODELS[self.recipe.model])
         return Denoiser(unet).to(self.device)
 
-    def losses(self, model: nn.Module, batch: Tensor, generator: torch.Generator) -> Tensor | tuple[Tensor, Tensor]:
+    def losses(
+        self, model: nn.Module, batch: Tensor, generator: torch.Generator, rows: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """One loss per sample, at a timestep and with noise by chance, in fp32; and its score, if that is another."""
         noise = torch.randn(batch.shape, generator=generator)
         timestep = torch.randint(TIMESTEPS, (len(batch),), generator=generator).to(self.device)
+        batch, noise, timestep = take_rows((batch, noise, timestep), rows)
         loss = self._losses(model, batch, noise, timestep)
         if self.recipe.score == "loss":
             return loss

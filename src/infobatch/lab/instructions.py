@@ -19,6 +19,7 @@ from . import alpaca
 from .alpaca import Encoded, Row, Tokens
 from .device import autocast, dice, for_precision
 from .recipe import Recipe
+from .rows import take_rows
 
 # LLaMA from its config: a size that one CPU core trains.
 MODELS: dict[str, dict[str, int]] = {
@@ -201,13 +202,18 @@ class Instructions:
 
     # -- losses and metrics -------------------------------------------------------------------------------------
 
-    def losses(self, model: nn.Module, batch: dict[str, Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def losses(
+        self, model: nn.Module, batch: dict[str, Tensor], generator: torch.Generator, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Each row's sum over its answer's tokens, over the mean number of these in a row; its score is the token mean.
 
         So every token counts alike, as in the usual loss, and a row is judged by how well it is known, not by its
         length. The usual loss divides by the tokens of the rows that happen to be in the batch; a fixed divisor keeps
         the weighted sum over a pruned epoch unbiased exactly.
         """
+        if rows is not None and self.recipe.packed:
+            raise ValueError("a method that chooses within batches cannot take packed rows apart: set packed=false")
+        batch = take_rows(batch, rows)
         if self.recipe.model.startswith(HUGGING_FACE):  # it may have dropout; ours has none
             with dice(generator, self.device):
                 found = self._row_losses(model, batch)

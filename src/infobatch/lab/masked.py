@@ -19,6 +19,7 @@ from .datasets import Images
 from .device import autocast
 from .folders import Decoded
 from .images import AugmentedRecipe, ImageTask, InMemory
+from .rows import take_rows
 
 _TOKEN_STD = 0.02
 _RIDGE = 1e-3  # what the probe adds to the features' variance, which is 1
@@ -105,10 +106,17 @@ class MaskedImages(ImageTask):
             initialise(model)
         return model.to(self.device)
 
-    def losses(self, model: nn.Module, batch: tuple[Tensor, Tensor], generator: torch.Generator) -> Tensor:
+    def losses(
+        self,
+        model: nn.Module,
+        batch: tuple[Tensor, Tensor],
+        generator: torch.Generator,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         """One loss per image, augmented and masked by chance, in fp32."""
         images = self._augmented(batch[0].to(self.device, non_blocking=True), generator)
-        return self._losses(model, images, torch.rand(len(images), self.patches, generator=generator))
+        masks = torch.rand(len(images), self.patches, generator=generator)
+        return self._losses(model, *take_rows((images, masks), rows))
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> float:

@@ -15,6 +15,9 @@ NAMED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SHORTENED = "full-shortened"  # full data on a schedule shortened to what the first pruning method costs
 STATIC = "static-"  # begins the name of a static method: a subset is selected first, and trained on in full
+HELD_OUT = (
+    0.1  # of the samples, for static methods that want a validation set: the test data takes no part in selection
+)
 _OF_A_SUBSET = ("fraction", "balanced", "teachers")  # options of all static methods
 
 
@@ -115,9 +118,12 @@ def _check_subset(name: str, options: Mapping[str, Any]) -> None:
         own = [option for option in static.info(name).options if option != "validation"]  # which the lab gives
         check_choice(f"option of {STATIC}{name}", key, [*_OF_A_SUBSET, *own])
     fraction, teachers = options.get("fraction"), options.get("teachers", 1)
-    if not isinstance(fraction, float) or not 0 < fraction < 1:
+    allowed, most = "(0, 1)", 1.0
+    if "validation" in static.info(name).options:
+        allowed, most = f"(0, {1 - HELD_OUT:g}], as a tenth of them is held out for validation", 1 - HELD_OUT
+    if not isinstance(fraction, float) or not 0 < fraction <= most or fraction == 1:
         raise ValueError(
-            f"{STATIC}{name}: fraction, the share of the samples to train on, must lie in (0, 1), got {fraction!r}: "
+            f"{STATIC}{name}: fraction, the share of the samples to train on, must lie in {allowed}, got {fraction!r}: "
             f"{STATIC}{name}:fraction=0.7"
         )
     if not isinstance(teachers, int) or teachers < 1:

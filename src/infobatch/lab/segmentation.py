@@ -22,6 +22,7 @@ from . import scenes
 from .device import autocast, dice, for_precision
 from .folders import middle_cut
 from .recipe import Recipe
+from .rows import take_rows
 from .scenes import Scenes, SceneSamples
 
 _SHOWN_SIZE, _SHOWN_CLASSES = 128, 3  # of a picture in the report
@@ -158,12 +159,15 @@ class Segmentation:
             model = UPerNet(_NETWORKS[self.recipe.model], len(self.data.classes), self.recipe)
         return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
-    def losses(self, model: nn.Module, batch: list[_Sample], generator: torch.Generator) -> Tensor:
+    def losses(
+        self, model: nn.Module, batch: list[_Sample], generator: torch.Generator, rows: Tensor | None = None
+    ) -> Tensor:
         """One loss per sample, of images cut by chance, in fp32: the decoder's and the weighted auxiliary one."""
         recipe = self.recipe
         cuts = [
             random_cut(self._normalised(image), labels.to(self.device), recipe, generator) for image, labels in batch
         ]
+        cuts = take_rows(cuts, rows)
         if lone := len(cuts) == 1:
             cuts *= 2  # batch norm needs two values of each channel: of twins, it makes what it would of the one
         images, labels = (torch.stack(parts) for parts in zip(*cuts, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Dataset
 
-from ..core.method import BatchMethod
 from ..dataset import InfoBatch
 from ..report.records import SCORE_EDGES, RunRecord, Tick
 from ..schedule import paced
@@ -31,6 +30,7 @@ TICK_STEPS = 8
 SHOWN = 12  # of the hardest and of the most pruned samples, so many are named in the record
 
 Watch = Callable[[Tick], None]
+Losses = Tensor | tuple[Tensor, Tensor] | MixedLosses
 
 
 class Task(Protocol):
@@ -53,10 +53,11 @@ class Task(Protocol):
     def model(self, seed: int) -> nn.Module:
         """The model as it starts."""
 
-    def losses(
-        self, model: nn.Module, batch: Any, generator: torch.Generator
-    ) -> Tensor | tuple[Tensor, Tensor] | MixedLosses:
-        """One loss per sample; with a second tensor where the score is something else; more where inputs are mixed."""
+    def losses(self, model: nn.Module, batch: Any, generator: torch.Generator, rows: Tensor | None = None) -> Losses:
+        """One loss per sample; with a second tensor where the score is something else; more where inputs are mixed.
+
+        With ``rows`` only these samples of the batch go through the model; augmentation is drawn for all of it.
+        """
 
     def evaluate(self, model: nn.Module) -> float:
         """The metric on held-out data."""
@@ -144,8 +145,7 @@ class Training:
             worth = kept  # the returned losses are on the scale of full data already
         self.model.train()
         for step, batch in enumerate(self.loader):
-            batch, passed_over = self._part_to_train_on(batch)
-            found = self.task.losses(self.model, batch, self.generator)
+            found, passed_over = self._losses_to_train_on(batch)
             if isinstance(found, MixedLosses):
                 found = weigh(found, done)
             losses, score = found if isinstance(found, tuple) else (found, None)
@@ -176,13 +176,15 @@ class Training:
         seconds += time.perf_counter() - since
         self._note(trained, weighted.item() / worth * (kept / max(trained, 1)), seconds)
 
-    def _part_to_train_on(self, batch: Any) -> tuple[Any, int]:
-        """What a method that chooses within the batch leaves of it, and how many samples it passed over."""
-        if not isinstance(self.train_data.method, BatchMethod):
-            return batch, 0
-        losses = self._losses_alone(batch)
-        chosen = self.train_data.choose(losses)
-        return _taken(batch, chosen), len(losses) - len(chosen)
+    def _losses_to_train_on(self, batch: Any) -> tuple[Losses, int]:
+        """The batch's losses, and how many samples were passed over by a method that chooses within it."""
+        if not self.train_data.chooses:
+            return self.task.losses(self.model, batch, self.generator), 0
+        before = self.generator.get_state()
+        look = self._losses_alone(batch)
+        chosen = self.train_data.choose(look)
+        self.generator.set_state(before)  # what is trained on is augmented as what was looked at
+        return self.task.losses(self.model, batch, self.generator, chosen), len(look) - len(chosen)
 
     def _look_at_left_out(self) -> None:
         """A forward pass over the samples that were left out, for methods that want to know what became of them."""
@@ -281,15 +283,6 @@ class Training:
             generator.set_state(found)
         self.left_out = state["left_out"].numpy().copy()
         self.history = copy.deepcopy(state["history"])
-
-
-def _taken(batch: Any, rows: Tensor) -> Any:
-    """These samples of a batch of tensors."""
-    if isinstance(batch, Tensor):
-        return batch[rows.to(batch.device)]
-    if isinstance(batch, Mapping):
-        return {name: _taken(part, rows) for name, part in batch.items()}
-    return tuple(_taken(part, rows) for part in batch)
 
 
 def _top(values: NDArray[Any], count: int) -> tuple[tuple[int, float], ...]:

@@ -2,8 +2,8 @@
 
 >>> from infobatch import methods
 >>> methods.list()  # doctest: +NORMALIZE_WHITESPACE
-['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile', 'kakurenbo',
- 'random', 'rs2', 'selective-backprop', 'seta', 'ucb']
+['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'ies', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile',
+ 'kakurenbo', 'orderdp', 'random', 'repb', 'rs2', 'selective-backprop', 'seta', 'ucb']
 >>> methods.create("infobatch", ratio=0.3).ratio
 0.3
 """
@@ -24,10 +24,13 @@ from .dyn_unc import DynamicUncertainty
 from .epsilon_greedy import EpsilonGreedy
 from .full import Full
 from .grouped import GroupedMethod
+from .ies import InstanceStopping
 from .infobatch import MeanRule
 from .kakurenbo import Kakurenbo
+from .orderdp import OrderStatistics
 from .quantile import QuantileRule
 from .random import RandomSubset
+from .repb import LocalComparison
 from .rs2 import RepeatedSampling
 from .selective_backprop import SelectiveBackprop
 from .seta import SlidingWindow
@@ -114,6 +117,9 @@ for _method in (
     RepeatedSampling,
     Kakurenbo,
     SlidingWindow,
+    OrderStatistics,
+    InstanceStopping,
+    LocalComparison,
     SelectiveBackprop,
     BatchLossScore,
 ):

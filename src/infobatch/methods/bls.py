@@ -11,11 +11,10 @@ from ..core.checks import checked_ratio
 from ..core.method import Epoch, Memory, MethodInfo
 from ..core.weights import Weights
 from .infobatch import MeanRule
-from .ranked import average
 
 
 class BatchLossScore(MeanRule):
-    """A sample's score is the average s ← ``alpha``·s + (1 - ``alpha``)·(mean loss of its batch).
+    """A sample's score is the average s ← ``alpha``·s + (1 - ``alpha``)·(mean loss of its batch), from 0 on.
 
     ``update`` may be given that mean alone; it is then multiplied by the mean weight of the batch, which is exact as
     far as weight and loss are unrelated within a batch. Where there is one loss per sample, each gets its own weight.
@@ -39,7 +38,7 @@ class BatchLossScore(MeanRule):
 
     def observe(self, scores: NDArray[np.float32], trained: NDArray[np.integer], memory: Memory) -> None:
         mean = memory["mean"]
-        mean[trained] = average(mean[trained], scores[trained], 1 - self.alpha)
+        mean[trained] = self.alpha * np.nan_to_num(mean[trained]) + (1 - self.alpha) * scores[trained]
 
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
         return super().select(epoch.memory["mean"], epoch, rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import ClassVar
@@ -16,6 +17,13 @@ from ..core.thresholds import highest
 from ..core.weights import Weights
 
 STEPS = ((0.0, 1.0), (0.3, 0.8), (0.6, 0.6), (0.8, 0.4))  # of 200 epochs: 0, 60, 120, 160
+_PATIENCE = 2  # pruned epochs after which some sample should be predicted with confidence
+NOTHING = (
+    "kakurenbo hides nothing in epoch {}: not one of {} samples has a score of {:.3f} or less, which is a label's "
+    "probability of {} (the lowest score is {:.3f}). A cross-entropy with label smoothing never gets so low: give one "
+    "without it as the score, update(loss, score=cross_entropy(logits, labels, reduction='none')). A model that has "
+    "learned little so far needs more epochs, or a lower confidence"
+)
 
 
 class Kakurenbo(Method):
@@ -23,9 +31,10 @@ class Kakurenbo(Method):
 
     The fraction falls by ``steps``, pairs (share of training done, factor). Right and with a confidence of at least
     ``confidence`` means that the label's probability exp(-score) is at least that, so the score must be a
-    cross-entropy without smoothing. With ``rescale`` all losses are multiplied by N/kept, which for SGD is the paper's
-    larger learning rate. Hidden samples keep their old loss unless they are looked at again: ``train_data.left_out``
-    names them, ``train_data.note(loss, index)`` books what a forward pass over them found.
+    cross-entropy without smoothing. With ``rescale`` all losses are multiplied by N/kept, which for SGD without
+    momentum and weight decay is the paper's larger learning rate. Hidden samples keep their old loss unless they are
+    looked at again: ``train_data.left_out`` names them, ``train_data.note(loss, index)`` books what a forward pass over
+    them found.
     """
 
     info: ClassVar = MethodInfo(
@@ -66,7 +75,12 @@ class Kakurenbo(Method):
         count = math.floor(Fraction(repr(self.hidden_at(epoch.progress))) * len(scores))
         known = ~np.isnan(scores)
         candidates = highest(np.where(known, -scores, -np.inf), count, rng)
-        hidden = candidates & known & (scores <= np.float32(-math.log(self.confidence)))
+        bound = np.float32(-math.log(self.confidence))
+        hidden = candidates & (scores <= bound)
+        by_now = min(epoch.pruning.start + _PATIENCE, epoch.pruning[-1])
+        if epoch.index == by_now and count and known.any() and not hidden.any():
+            text = NOTHING.format(epoch.index, len(scores), bound, self.confidence, np.nanmin(scores))
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
         kept = len(scores) - int(np.count_nonzero(hidden))
         return Weights.only(~hidden, len(scores) / kept if self.rescale else 1.0)
 

@@ -11,9 +11,10 @@ from ..core.method import BatchMethod, MethodInfo
 
 
 class SelectiveBackprop(BatchMethod):
-    """Of each batch, ``keep`` of the samples are drawn, with a probability ∝ (rank of the loss)^(1/keep - 1).
+    """Of a batch, ``keep`` of the samples are drawn, with a chance ∝ ((rank of the loss + ½) / N)^(1/keep - 1).
 
-    Active from ``start`` to ``end`` of training, where after ``interrupt`` chosen batches one is trained on whole.
+    Ranks count from 0, the lowest loss. It acts from ``start`` to ``end`` of training, counted in epochs, where every
+    ``interrupt``-th batch of an epoch is trained on whole; 0 for none.
     """
 
     info: ClassVar = MethodInfo(
@@ -30,22 +31,26 @@ class SelectiveBackprop(BatchMethod):
         self.end = checked_part("end", end, "the share of training after which batches are whole again")
         if not 0 <= start < end:
             raise ValueError(f"start must lie in [0, end), end being {end}, got {start!r}")
-        if isinstance(interrupt, bool) or not isinstance(interrupt, int) or interrupt < 0:
-            raise ValueError(f"interrupt must be a whole number, 0 for no whole batches in between, got {interrupt!r}")
+        if isinstance(interrupt, bool) or not isinstance(interrupt, int) or interrupt < 0 or interrupt == 1:
+            raise ValueError(
+                "interrupt must be a whole number, 2 for every second batch to be whole, 0 for none; 1 would leave "
+                f"nothing to choose; got {interrupt!r}"
+            )
         self.interrupt = interrupt
 
-    def choose(self, loss: torch.Tensor, progress: float, step: int, generator: torch.Generator) -> torch.Tensor:
+    def chooses(self, progress: float, step: int) -> bool:
+        whole = self.interrupt > 0 and (step + 1) % self.interrupt == 0
+        return self.keep < 1 and self.start <= progress < self.end and not whole
+
+    def choose(self, loss: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         size = len(loss)
-        whole = self.interrupt > 0 and step % (self.interrupt + 1) == self.interrupt
-        if whole or not self.start <= progress < self.end:
-            return torch.arange(size, device=loss.device)
         rank = torch.argsort(torch.argsort(torch.nan_to_num(loss.float(), nan=float("inf")), stable=True))
-        chance = ((rank + 1) / size) ** (1 / self.keep - 1)
+        chance = ((rank + 0.5) / size) ** (1 / self.keep - 1)
         return torch.multinomial(chance, max(1, int(self.keep * size)), generator=generator)
 
     def expected_saving(self, pruning: range, num_epochs: int) -> float:
         active = sum(self.start <= epoch / num_epochs < self.end for epoch in pruning)
-        chosen = self.interrupt / (self.interrupt + 1) if self.interrupt else 1.0
+        chosen = 1 - 1 / self.interrupt if self.interrupt else 1.0
         return (1 - self.keep) * chosen * active / num_epochs
 
     def options(self) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from .submodular import craig, dq, graph_cut
 Groups = builtins.list[tuple[NDArray[np.int64], int]]
 """(members, how many of them to select): one group of all samples, or one per class."""
 
+_NAMED = 10  # so many of the classes without a pick are named in a warning
 GIVEN = ("bias", "count", "seed", "size")  # arguments that are not the user's to give as options
 
 
@@ -113,8 +115,9 @@ class ByPicking(StaticMethod):
             raise ValueError(f"{name} takes one run, got {len(runs)}: only scores can be averaged over several")
         chosen, weights = [], []
         for number, (members, few) in enumerate(groups):
-            data = runs[0] if len(groups) == 1 else runs[0].take(members)
-            own = seed if len(groups) == 1 else int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+            data, own = runs[0], seed
+            if len(members) < len(data):
+                data, own = data.take(members), int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
             found = self.call(name, data, options, count=few, seed=own)
             picks, sizes = found if isinstance(found, tuple) else (found, np.ones(few))
             chosen.append(members[picks])
@@ -196,7 +199,8 @@ def select(
         name: one of ``static.list()``.
         data: the arrays of one run, or of several, over which a method that scores samples averages (EL2N-n, GraNd-n).
         size: how many to select: a float in (0, 1] is a share of all, a whole number a count.
-        balanced: select in each class by itself, so that all keep the same share to within one sample.
+        balanced: select in each class by itself, so that all keep the same share to within one sample, and at least
+            one sample; where ``size`` is less than the number of classes, a warning names those that get none.
         seed: what is drawn at random is drawn from this.
         options: those of the method: ``static.info(name).options``.
     """
@@ -209,11 +213,25 @@ def select(
     if len(set(sizes)) != 1:
         raise ValueError(f"data must be the arrays of one run or of several on the same samples, got sizes {sizes}")
     count = count_of(size, sizes[0])
+    groups = [(np.arange(sizes[0]), count)]
     if balanced:
-        groups = [group for group in shares(runs[0].need("labels", "balanced=True"), count) if group[1]]
-    else:
-        groups = [(np.arange(sizes[0]), count)]
+        labels = runs[0].need("labels", "balanced=True")
+        groups = shares(labels, count)
+        _warn_of_lost_classes([labels[members[0]] for members, few in groups if not few], count, len(groups))
+        groups = [group for group in groups if group[1]]
     return method.select(name, runs, groups, seed, options)
+
+
+def _warn_of_lost_classes(lost: builtins.list[Any], count: int, classes: int) -> None:
+    """Say which classes get no pick, because there are more classes than picks."""
+    if lost:
+        named = ", ".join(map(str, lost[:_NAMED])) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
+        warnings.warn(
+            f"balanced=True selects {count} samples of {classes} classes, and none of class {named}: a model trained "
+            f"on them never sees these. Set size to at least {classes}, one sample a class",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _find(name: str) -> StaticMethod:

@@ -65,13 +65,20 @@ def count_of(size: float, available: int) -> int:
 def shares(labels: NDArray[Any], count: int) -> list[tuple[NDArray[np.int64], int]]:
     """(members, how many of them) for each class, so that every class keeps the same share to within one sample.
 
-    What rounding down leaves goes to the classes that lost most by it.
+    What rounding down leaves goes to the classes that lost most by it. Where ``count`` allows, every class gets at
+    least one: a class whose share is less gets one, and the others share the rest.
 
     >>> [(members.tolist(), few) for members, few in shares(np.array([0, 1, 1, 0, 1, 1]), 3)]
     [([0, 3], 1), ([1, 2, 4, 5], 2)]
+    >>> [few for _, few in shares(np.array([0] * 37 + [1] * 3), 4)]
+    [3, 1]
     """
     classes, sizes = np.unique(labels, return_counts=True)
     exact = count * sizes / len(labels)
+    if count >= len(classes):
+        while (small := exact < 1).any():
+            one = small | (exact == 1)
+            exact = np.where(one, 1, (count - one.sum()) * sizes / max(sizes[~one].sum(), 1))
     few = np.floor(exact).astype(np.int64)
     few[np.argsort(few - exact, kind="stable")[: count - few.sum()]] += 1
     return [(np.flatnonzero(labels == label), int(k)) for label, k in zip(classes, few, strict=True)]
