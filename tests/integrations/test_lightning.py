@@ -479,8 +479,10 @@ def test_steps_that_stay_are_those_of_full_data(folder: Path, length: str) -> No
     assert all(max(of_epoch) - min(of_epoch) <= 1 for of_epoch in sizes)
 
 
-@pytest.mark.parametrize("length", ["all steps", "accumulated"])
-@pytest.mark.parametrize("saving", [{"every_n_train_steps": 1}, {"save_on_train_epoch_end": False}], ids=str)
+@pytest.mark.parametrize(
+    ("length", "saving"),
+    [("all steps", {"save_on_train_epoch_end": False}), ("accumulated", {"every_n_train_steps": 1})],
+)
 def test_resume_where_steps_stay(tmp_path: Path, length: str, saving: dict[str, Any]) -> None:
     how = {**STAY, **LENGTHS[length]}
     whole = fit(tmp_path, infobatch_of(), ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, **saving), **how)
