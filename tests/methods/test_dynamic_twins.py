@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from infobatch import DriftError, InfoBatch, methods
 from infobatch.core.plan import generator
 from infobatch.methods.seta import group_bounds
+from infobatch.methods.weighted_bernoulli import of_least_variance
 
 SIZE, EPOCHS = 24, 14
 
@@ -295,6 +296,55 @@ def test_repb_compares_with_the_losses_that_are_finite():
     train_data = InfoBatch(TensorDataset(torch.arange(4.0)), 4, method="repb")
     train_data.update(torch.tensor([1.0, 4.0, np.nan, np.inf]), torch.arange(4))
     assert train_data.scores.tolist() == pytest.approx([-1.5, 1.5, np.nan, np.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize("size", ["cross-entropy", "norm"])
+@pytest.mark.parametrize("ratio", [0.5, 0.2])
+def test_weighted_bernoulli(ratio, size):
+    """π = (1 - s)·min(1, c·g) + s·(1 - ratio), c found by halving; g an average of past norms; weight 1/π."""
+    alpha, smoothing = 0.3, 0.1
+    norm = {}
+    options = {"ratio": ratio, "alpha": alpha, "smoothing": smoothing, "size": size}
+    for epoch, trained, weight in history("weighted-bernoulli", **options):
+        if epoch:
+            low, high = 0.0, 1e6
+            for _ in range(200):
+                c = (low + high) / 2
+                enough = sum(min(1, c * g) for g in norm.values()) >= (1 - ratio) * SIZE
+                low, high = (low, c) if enough else (c, high)
+            keep = {i: (1 - smoothing) * min(1, high * norm[i]) + smoothing * (1 - ratio) for i in norm}
+            assert abs(len(trained) - (1 - ratio) * SIZE) < 1
+            assert {i: weight[i] for i in trained} == pytest.approx({i: 1 / keep[i] for i in trained}, rel=1e-5)
+        for i in trained:
+            new = 1 - math.exp(-loss_of(i, epoch)) if size == "cross-entropy" else loss_of(i, epoch)
+            norm[i] = (1 - alpha) * norm[i] + alpha * new if i in norm else new
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 9, width=32), min_size=1, max_size=12), st.floats(0.05, 0.95), st.randoms())
+def test_probabilities_of_least_variance_are_optimal(norms, share, random):
+    """No other probabilities with the same sum have a lower Σ norm²/π."""
+    norm, count = np.array(norms), share * len(norms)
+    keep = of_least_variance(norm, count)
+    assert keep.max() <= 1 + 1e-12
+    assert keep.sum() == pytest.approx(count)
+
+    def variance(keep):
+        return float(np.sum(np.square(norm[norm > 0]) / keep[norm > 0]))
+
+    for _ in range(20):
+        i, j = random.randrange(len(norms)), random.randrange(len(norms))
+        step = random.random() * min(keep[i], 1 - keep[j]) * 0.5
+        other = keep.copy()
+        other[i] -= step
+        other[j] += step
+        if (other[norm > 0] > 0).all():
+            assert variance(other) >= variance(keep) * (1 - 1e-9)
+
+
+def test_weighted_bernoulli_needs_some_smoothing():
+    with pytest.raises(ValueError, match="smoothing must be above 0: without it a sample of norm 0 would never be"):
+        methods.create("weighted-bernoulli", smoothing=0)
 
 
 @pytest.mark.parametrize("window", [3, 1])

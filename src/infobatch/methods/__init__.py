@@ -3,7 +3,7 @@
 >>> from infobatch import methods
 >>> methods.list()  # doctest: +NORMALIZE_WHITESPACE
 ['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'ies', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile',
- 'kakurenbo', 'orderdp', 'random', 'repb', 'rs2', 'selective-backprop', 'seta', 'ucb']
+ 'kakurenbo', 'orderdp', 'random', 'repb', 'rs2', 'selective-backprop', 'seta', 'ucb', 'weighted-bernoulli']
 >>> methods.create("infobatch", ratio=0.3).ratio
 0.3
 """
@@ -35,6 +35,7 @@ from .rs2 import RepeatedSampling
 from .selective_backprop import SelectiveBackprop
 from .seta import SlidingWindow
 from .ucb import UpperConfidenceBound
+from .weighted_bernoulli import WeightedBernoulli
 
 __all__ = [
     "BatchMethod",
@@ -120,6 +121,7 @@ for _method in (
     OrderStatistics,
     InstanceStopping,
     LocalComparison,
+    WeightedBernoulli,
     SelectiveBackprop,
     BatchLossScore,
 ):
