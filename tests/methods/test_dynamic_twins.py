@@ -433,6 +433,55 @@ def test_selective_backprop_draws_in_proportion_to_the_power_of_the_rank():
     assert first.bincount(minlength=4).double() / 6000 == pytest.approx((power / power.sum()).numpy(), abs=0.015)
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (12, 9)], ids=["more than span", "fewer than span"])
+def test_divbs(shape):
+    """Gram-Schmidt on the gradients themselves, as the authors write it; the same dice decide."""
+    size, few = 20, 14
+    rng = torch.Generator().manual_seed(0)
+    errors, features = (torch.randn(size, width, generator=rng) for width in shape)
+    gradients = torch.einsum("nc,nd->ncd", errors, features).flatten(1).double()
+    method = methods.create("divbs", keep=few / size)
+    for seed in range(20):
+        chance = torch.Generator().manual_seed(seed)
+        residual, directions, picks = gradients.mean(0), [], []
+        at_first = (gradients @ residual).abs().max()
+        for _ in range(few):
+            along = (gradients @ residual).abs()
+            along[picks] = 0
+            if along.max() <= 1e-9 * at_first:  # nothing is left: the rest by chance
+                along = torch.ones(size).double().index_fill(0, torch.tensor(picks), 0)
+            pick = int(torch.multinomial(along, 1, generator=chance))
+            new = gradients[pick] - sum(d * (d @ gradients[pick]) for d in directions)
+            if new.square().sum() > 1e-9 * gradients[pick].square().sum():
+                directions.append(new / new.norm())
+                residual = residual - directions[-1] * (directions[-1] @ residual)
+            picks.append(pick)
+        for factors in ((errors, features), (gradients,)):
+            found = method.choose(torch.zeros(size), torch.Generator().manual_seed(seed), factors)
+            assert found.tolist() == picks
+
+
+def test_divbs_says_what_it_chooses_by():
+    train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4, method="divbs", keep=0.5)
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+    for (x,) in loader:
+        assert not train_data.chooses
+        train_data.update(x)
+    train_data.set_epoch(1)
+    x, *_ = next(iter(loader))
+    assert train_data.chooses
+    with pytest.raises(
+        TypeError, match=r"'divbs' chooses by each sample's gradient, got NoneType: .*\(errors, features"
+    ):
+        train_data.choose(x)
+    with pytest.raises(ValueError, match=r"a row for each of the batch's 4 samples, got shapes \[\(3, 2\)\]"):
+        train_data.choose(x, gradients=torch.zeros(3, 2))
+    chosen = train_data.choose(x, gradients=torch.randn(4, 2))
+    assert len(set(chosen.tolist())) == 2
+    train_data.update(x[chosen])
+    assert train_data.stats.epochs[1].seen == 2
+
+
 def test_a_chosen_part_has_its_own_mean_and_gradient():
     train_data = InfoBatch(
         TensorDataset(torch.arange(8.0)), 4, method="selective-backprop", keep=0.5, start=0.0, end=1.0, interrupt=0

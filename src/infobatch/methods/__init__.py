@@ -2,7 +2,7 @@
 
 >>> from infobatch import methods
 >>> methods.list()  # doctest: +NORMALIZE_WHITESPACE
-['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'ies', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile',
+['bls', 'divbs', 'dyn-unc', 'epsilon-greedy', 'full', 'ies', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile',
  'kakurenbo', 'orderdp', 'random', 'repb', 'rs2', 'selective-backprop', 'seta', 'ucb', 'weighted-bernoulli']
 >>> methods.create("infobatch", ratio=0.3).ratio
 0.3
@@ -20,6 +20,7 @@ from ..core.method import BatchMethod, Epoch, Memory, Method, MethodInfo
 from ..core.weights import Weights
 from .adaptive import NoiseBudget
 from .bls import BatchLossScore
+from .divbs import DiverseBatch
 from .dyn_unc import DynamicUncertainty
 from .epsilon_greedy import EpsilonGreedy
 from .full import Full
@@ -123,6 +124,7 @@ for _method in (
     LocalComparison,
     WeightedBernoulli,
     SelectiveBackprop,
+    DiverseBatch,
     BatchLossScore,
 ):
     register(_method)
