@@ -63,7 +63,7 @@ def steps(train_data: InfoBatch, loader: Any) -> Iterator[tuple[int, list[int]]]
             number = batch["number"]
             loss = (1 + torch.sin(number * 1.7 + epoch)).float()
             index = batch.get("index")
-            chosen = train_data.choose(loss, index)
+            chosen = train_data.choose(loss, index, gradients=torch.stack([loss, loss**2], 1))
             train_data.update(loss[chosen], None if index is None else index[chosen])
             yield epoch, number.tolist()
 

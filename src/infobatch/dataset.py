@@ -12,8 +12,9 @@ from torch.utils.data import Dataset, get_worker_info
 
 from . import methods
 from .core.checks import check_dataset, check_flag, check_loss, check_share, check_whole, checked_index, is_real
+from .core.choice import checked_gradients
 from .core.delivery import spawns_worker
-from .core.method import BatchMethod, Method
+from .core.method import BatchMethod, Gradients, Method
 from .core.plan import EpochPlan, pruning_epochs
 from .core.sampler import PlanSampler, StepSampler
 from .core.scores import ScoreTable, above_mean
@@ -279,12 +280,20 @@ class InfoBatch(Dataset[Any]):
         """Whether to train on a part of the batch in your hands only: then look at its losses and ``choose``."""
         return self._run.chooses
 
-    def choose(self, loss: torch.Tensor, index: torch.Tensor | None = None) -> torch.Tensor:
+    def choose(
+        self,
+        loss: torch.Tensor,
+        index: torch.Tensor | None = None,
+        *,
+        gradients: torch.Tensor | Gradients | None = None,
+    ) -> torch.Tensor:
         """Which samples of the batch to train on, given all their losses: positions in the batch.
 
         For methods that choose within batches: where ``chooses`` is True, compute the losses without gradients, choose,
         and call ``update`` with the losses of the chosen samples only. Elsewhere it is all of them, and nothing has to
         be looked at. Where samples are named, ``choose`` gets the batch's ``index``, ``update`` the chosen samples'.
+        ``gradients``, for methods that choose by them: a row per sample, or factors whose outer product a gradient is,
+        such as (errors, features) for a last layer.
         """
         check_loss("loss", loss)
         run, loss = self._run, loss.detach()
@@ -292,8 +301,12 @@ class InfoBatch(Dataset[Any]):
             return torch.arange(len(loss), device=loss.device)
         if index is not None:
             index = checked_index(index, len(run.table), loss)
+        if isinstance(self.method, BatchMethod) and self.method.needs_gradients:
+            gradients = checked_gradients(gradients, loss, self.method.info.name)
+        else:
+            gradients = None
         with run.timed():
-            return run.choose(loss, index)
+            return run.choose(loss, index, gradients)
 
     # -- what was learned ----------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from .core.checks import check_whole
 from .core.choice import Choice
 from .core.delivery import Delivery, DriftError
 from .core.late import LateBatches
-from .core.method import BatchMethod, Epoch, Memory, Method, blank_memory
+from .core.method import BatchMethod, Epoch, Gradients, Memory, Method, blank_memory
 from .core.plan import EpochPlan, Slice, generator, shuffled
 from .core.position import REMEDY, Position
 from .core.scores import ScoreTable
@@ -330,14 +330,16 @@ class Run:
             return False
         return method.chooses(epoch / self.num_epochs, self.position.batches)
 
-    def choose(self, loss: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
+    def choose(
+        self, loss: torch.Tensor, index: torch.Tensor | None, gradients: Gradients | None = None
+    ) -> torch.Tensor:
         """Positions in the batch with these losses; chance depends on the seed and the batch's place in training."""
         assert isinstance(self.method, BatchMethod)
         part = self.position.part
         place = part.start + self.position.done * part.world + part.rank
         entropy = np.random.SeedSequence((self.seed, self.plan.epoch, place)).generate_state(1, np.uint64)
         chance = torch.Generator(loss.device).manual_seed(int(entropy[0] >> np.uint64(1)))
-        positions = self.method.choose(loss, chance)
+        positions = self.method.choose(loss, chance, gradients)
         self._choice = Choice(positions, loss, index)
         return positions
 

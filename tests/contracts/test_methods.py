@@ -22,7 +22,7 @@ SIZE, EPOCHS, DELTA, BATCH = 60, 8, 0.7, 7  # δ·C = 5.6: epochs 6 and 7 are fu
 BY_SCORES_ALONE = {"ies", "kakurenbo", "ucb"}  # chance decides between equal scores only
 TO_LEARN = {"ies": 6}  # epochs that it must have seen before it leaves anything out
 NOT_FORETOLD = {"ies"}  # it announces no saving: when samples are mastered cannot be told
-WITHIN_BATCHES = {"selective-backprop"}  # its plans are full, its batches are not
+WITHIN_BATCHES = {"divbs", "selective-backprop"}  # its plans are full, its batches are not
 
 
 def create(name, seed=0, **options):
@@ -33,6 +33,11 @@ def create(name, seed=0, **options):
 def loss_of(samples, epoch):
     """A loss that depends on sample and epoch alone, and shrinks as training goes on."""
     return (samples * 37 % SIZE + 1).float() ** 1.5 / (epoch + 1) / 50
+
+
+def gradients_of(samples):
+    """Two numbers a sample, for methods that choose by gradients."""
+    return torch.stack([torch.sin(samples * 1.3), torch.cos(samples * 0.7)], 1)
 
 
 def about(method, scores, index=2, pruning=range(1, 7), num_epochs=8):
@@ -54,7 +59,7 @@ def train(train_data, epochs=EPOCHS, stop_after=math.inf):
         epoch = train_data.epoch
         for (samples,) in loader:
             loss = loss_of(samples, train_data.epoch).requires_grad_()
-            chosen = train_data.choose(loss)
+            chosen = train_data.choose(loss, gradients=gradients_of(samples))
             train_data.update(loss[chosen]).backward()
             weights = (loss.grad * len(samples)).tolist()
             trace += [(train_data.epoch, *pair) for pair in zip(samples.tolist(), weights, strict=True)]
@@ -73,7 +78,7 @@ def plans(train_data):
         found.append(train_data.plan)
         for samples in torch.from_numpy(train_data.plan.indices.astype(np.int64)).split(BATCH):
             loss = loss_of(samples, epoch)
-            chosen = train_data.choose(loss, samples)
+            chosen = train_data.choose(loss, samples, gradients=gradients_of(samples))
             train_data.update(loss[chosen], samples[chosen])
     return found
 
@@ -134,13 +139,16 @@ def test_unbiased_exactly_if_declared(name):
     rng = np.random.default_rng(0)
     cases = [rng.exponential(size=size).astype(np.float32) for size in (2, 3, 5, 8, 9)]
     cases += [np.ones(6, np.float32), np.append(rng.exponential(size=6), [np.nan, np.nan]).astype(np.float32)]
+    if hasattr(method, "bits"):  # probabilities that are multiples of 1/8, so that all outcomes can be walked through
+        method.bits = 3
+        cases = [np.append(scores[:4], scores[-1]) for scores in cases]
     unbiased = [is_unbiased(lambda chance, s=s: method.select(s, about(method, s), chance)) for s in cases]
     if methods.info(name).unbiased:
         assert all(unbiased)
     elif name in WITHIN_BATCHES:
-        chosen = [method.choose(torch.arange(8.0), torch.Generator().manual_seed(seed)) for seed in range(200)]
-        times = torch.cat(chosen).bincount(minlength=8)
-        assert times[0] < 60 < 140 < times[7]  # of 200 batches, with a mean of 100
+        loss, chances = torch.arange(8.0), [torch.Generator().manual_seed(seed) for seed in range(200)]
+        times = torch.cat([method.choose(loss, chance, (loss[:, None],)) for chance in chances]).bincount(minlength=8)
+        assert times[0] < 0.6 * times.float().mean() < 1.4 * times.float().mean() < times[7]
     else:
         assert not all(unbiased)
 
@@ -152,7 +160,7 @@ def test_the_declared_share_is_kept(name):
     scores = (rng.normal(size=20_000) if method.scores_batches else rng.exponential(size=20_000)).astype(np.float32)
     scores -= scores.mean() if method.compares_in_batch else 0
     if name in WITHIN_BATCHES:
-        chosen = [len(method.choose(torch.ones(20), torch.Generator())) for _ in range(30)]
+        chosen = [len(method.choose(torch.ones(20), torch.Generator(), (torch.ones(20, 1),))) for _ in range(30)]
         trained = [few if method.chooses(0.5, step) else 20 for step, few in enumerate(chosen)]
         pruned = 1 - sum(trained) / (30 * 20)
         expected = method.expected_saving(range(1, 2), 2) * 2

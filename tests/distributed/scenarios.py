@@ -64,7 +64,7 @@ def every_method(folder: Path) -> None:
             plans.append([plan.indices.tolist(), plan.weights.tolist()])
             for (samples,) in loader:
                 loss = torch.sin(samples * 7 + epoch).abs()
-                chosen = train_data.choose(loss)
+                chosen = train_data.choose(loss, gradients=torch.stack([loss, loss**2], 1))
                 train_data.update(loss[chosen])
             if train_data.method.refreshes:
                 left_out = torch.from_numpy(train_data.left_out)

@@ -117,6 +117,28 @@ def test_a_method_that_chooses_within_the_batch_trains_on_what_it_chose():
     assert run.record({}).saving == pytest.approx(1 - sum(trained) / 180)
 
 
+def test_last_layer_gradients_for_a_method_that_chooses_by_them():
+    """Against autograd, sample by sample, of the model in evaluation mode, which is put back; labels are smoothed."""
+    run = training(replace(RECIPE, epochs=2, label_smoothing=0.1), "divbs:keep=0.25")
+    run.train_epoch()
+    batch = run.task.collate(run.train_data.__getitems__(list(range(6))))
+    run.model.train()
+    look, (errors, features) = run._look_at(batch)
+    assert run.model.training
+    assert torch.is_grad_enabled()
+    assert not look.requires_grad
+    run.model.eval()
+    losses = run.task.losses(run.model, batch, run.generator)
+    torch.testing.assert_close(look, losses.detach())
+    layer = [module for module in run.model.modules() if isinstance(module, torch.nn.Linear)][-1]
+    for i, loss in enumerate(losses):
+        (expected,) = torch.autograd.grad(loss, layer.weight, retain_graph=True)
+        torch.testing.assert_close(torch.outer(errors[i], features[i]), expected)
+    run.train_epoch()
+    assert run.history["kept"] == [60, 3 * 4 + 3]
+    assert len([1 for _, graded, _ in run.task.seen if not graded]) == 1 + 4
+
+
 def test_looks_are_taken_only_where_the_rule_chooses():
     """Composer's rule: of 10 epochs those from 5 to 8, and of their batches every second one."""
     run = training(replace(RECIPE, epochs=10, batch_size=6), "selective-backprop")

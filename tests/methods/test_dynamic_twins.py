@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from infobatch import DriftError, InfoBatch, methods
 from infobatch.core.plan import generator
 from infobatch.methods.seta import group_bounds
+from infobatch.methods.weighted_bernoulli import of_least_variance
 
 SIZE, EPOCHS = 24, 14
 
@@ -297,6 +298,55 @@ def test_repb_compares_with_the_losses_that_are_finite():
     assert train_data.scores.tolist() == pytest.approx([-1.5, 1.5, np.nan, np.nan], nan_ok=True)
 
 
+@pytest.mark.parametrize("size", ["cross-entropy", "norm"])
+@pytest.mark.parametrize("ratio", [0.5, 0.2])
+def test_weighted_bernoulli(ratio, size):
+    """π = (1 - s)·min(1, c·g) + s·(1 - ratio), c found by halving; g an average of past norms; weight 1/π."""
+    alpha, smoothing = 0.3, 0.1
+    norm = {}
+    options = {"ratio": ratio, "alpha": alpha, "smoothing": smoothing, "size": size}
+    for epoch, trained, weight in history("weighted-bernoulli", **options):
+        if epoch:
+            low, high = 0.0, 1e6
+            for _ in range(200):
+                c = (low + high) / 2
+                enough = sum(min(1, c * g) for g in norm.values()) >= (1 - ratio) * SIZE
+                low, high = (low, c) if enough else (c, high)
+            keep = {i: (1 - smoothing) * min(1, high * norm[i]) + smoothing * (1 - ratio) for i in norm}
+            assert abs(len(trained) - (1 - ratio) * SIZE) < 1
+            assert {i: weight[i] for i in trained} == pytest.approx({i: 1 / keep[i] for i in trained}, rel=1e-5)
+        for i in trained:
+            new = 1 - math.exp(-loss_of(i, epoch)) if size == "cross-entropy" else loss_of(i, epoch)
+            norm[i] = (1 - alpha) * norm[i] + alpha * new if i in norm else new
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 9, width=32), min_size=1, max_size=12), st.floats(0.05, 0.95), st.randoms())
+def test_probabilities_of_least_variance_are_optimal(norms, share, random):
+    """No other probabilities with the same sum have a lower Σ norm²/π."""
+    norm, count = np.array(norms), share * len(norms)
+    keep = of_least_variance(norm, count)
+    assert keep.max() <= 1 + 1e-12
+    assert keep.sum() == pytest.approx(count)
+
+    def variance(keep):
+        return float(np.sum(np.square(norm[norm > 0]) / keep[norm > 0]))
+
+    for _ in range(20):
+        i, j = random.randrange(len(norms)), random.randrange(len(norms))
+        step = random.random() * min(keep[i], 1 - keep[j]) * 0.5
+        other = keep.copy()
+        other[i] -= step
+        other[j] += step
+        if (other[norm > 0] > 0).all():
+            assert variance(other) >= variance(keep) * (1 - 1e-9)
+
+
+def test_weighted_bernoulli_needs_some_smoothing():
+    with pytest.raises(ValueError, match="smoothing must be above 0: without it a sample of norm 0 would never be"):
+        methods.create("weighted-bernoulli", smoothing=0)
+
+
 @pytest.mark.parametrize("window", [3, 1])
 def test_ies(window):
     """Losses level out, each at its own pace, and some jump later on: a sample stops and comes back."""
@@ -381,6 +431,55 @@ def test_selective_backprop_draws_in_proportion_to_the_power_of_the_rank():
     generators = (torch.Generator().manual_seed(seed) for seed in range(6000))
     first = torch.cat([method.choose(loss, chance) for chance in generators])
     assert first.bincount(minlength=4).double() / 6000 == pytest.approx((power / power.sum()).numpy(), abs=0.015)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (12, 9)], ids=["more than span", "fewer than span"])
+def test_divbs(shape):
+    """Gram-Schmidt on the gradients themselves, as the authors write it; the same dice decide."""
+    size, few = 20, 14
+    rng = torch.Generator().manual_seed(0)
+    errors, features = (torch.randn(size, width, generator=rng) for width in shape)
+    gradients = torch.einsum("nc,nd->ncd", errors, features).flatten(1).double()
+    method = methods.create("divbs", keep=few / size)
+    for seed in range(20):
+        chance = torch.Generator().manual_seed(seed)
+        residual, directions, picks = gradients.mean(0), [], []
+        at_first = (gradients @ residual).abs().max()
+        for _ in range(few):
+            along = (gradients @ residual).abs()
+            along[picks] = 0
+            if along.max() <= 1e-9 * at_first:  # nothing is left: the rest by chance
+                along = torch.ones(size).double().index_fill(0, torch.tensor(picks), 0)
+            pick = int(torch.multinomial(along, 1, generator=chance))
+            new = gradients[pick] - sum(d * (d @ gradients[pick]) for d in directions)
+            if new.square().sum() > 1e-9 * gradients[pick].square().sum():
+                directions.append(new / new.norm())
+                residual = residual - directions[-1] * (directions[-1] @ residual)
+            picks.append(pick)
+        for factors in ((errors, features), (gradients,)):
+            found = method.choose(torch.zeros(size), torch.Generator().manual_seed(seed), factors)
+            assert found.tolist() == picks
+
+
+def test_divbs_says_what_it_chooses_by():
+    train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4, method="divbs", keep=0.5)
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+    for (x,) in loader:
+        assert not train_data.chooses
+        train_data.update(x)
+    train_data.set_epoch(1)
+    x, *_ = next(iter(loader))
+    assert train_data.chooses
+    with pytest.raises(
+        TypeError, match=r"'divbs' chooses by each sample's gradient, got NoneType: .*\(errors, features"
+    ):
+        train_data.choose(x)
+    with pytest.raises(ValueError, match=r"a row for each of the batch's 4 samples, got shapes \[\(3, 2\)\]"):
+        train_data.choose(x, gradients=torch.zeros(3, 2))
+    chosen = train_data.choose(x, gradients=torch.randn(4, 2))
+    assert len(set(chosen.tolist())) == 2
+    train_data.update(x[chosen])
+    assert train_data.stats.epochs[1].seen == 2
 
 
 def test_a_chosen_part_has_its_own_mean_and_gradient():

@@ -6,6 +6,23 @@ from dataclasses import dataclass
 
 import torch
 
+from .method import Gradients
+
+
+def checked_gradients(given: torch.Tensor | Gradients | None, loss: torch.Tensor, method: str) -> Gradients:
+    """Gradients as factors with a row per loss, on its device, or an error that says how to give them."""
+    factors = (given,) if isinstance(given, torch.Tensor) else given
+    if not isinstance(factors, tuple) or not all(isinstance(factor, torch.Tensor) for factor in factors) or not factors:
+        raise TypeError(
+            f"gradients: method {method!r} chooses by each sample's gradient, got {type(given).__name__}: "
+            "train_data.choose(loss, gradients=(errors, features)), errors being softmax(logits) - one-hot label and "
+            "features the last layer's input; or a tensor with a row per sample"
+        )
+    shapes = [tuple(factor.shape) for factor in factors]
+    if any(len(shape) != 2 or shape[0] != len(loss) for shape in shapes):
+        raise ValueError(f"gradients must have a row for each of the batch's {len(loss)} samples, got shapes {shapes}")
+    return tuple(factor.detach().to(loss.device) for factor in factors)
+
 
 @dataclass(frozen=True)
 class Choice:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from .weights import Weights
 
 Memory = Mapping[str, NDArray[np.float32]]
+Gradients = tuple[torch.Tensor, ...]
+"""Of each sample of a batch a row in every factor: its gradient is their outer product."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,16 @@ class Method(ABC):
 class BatchMethod(Method):
     """A method that chooses within batches, by losses that were computed for it beforehand."""
 
+    needs_gradients: ClassVar[bool] = False  # chooses by each sample's gradient
+
     def chooses(self, progress: float, step: int) -> bool:
         """Whether a part is chosen of batch ``step`` of an epoch before which ``progress`` was done; else all of it."""
         return True
 
     @abstractmethod
-    def choose(self, loss: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def choose(
+        self, loss: torch.Tensor, generator: torch.Generator, gradients: Gradients | None = None
+    ) -> torch.Tensor:
         """The positions in the batch to train on."""
 
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:

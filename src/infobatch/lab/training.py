@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, Dataset
 
+from ..core.method import BatchMethod, Gradients
 from ..dataset import InfoBatch
 from ..report.records import SCORE_EDGES, RunRecord, Tick
 from ..schedule import paced
+from ..static.collect import in_eval_mode, last_layer
 from . import optimisers
 from .method import MethodSpec
 from .mixing import MixedLosses, PairLosses
@@ -181,10 +183,36 @@ class Training:
         if not self.train_data.chooses:
             return self.task.losses(self.model, batch, self.generator), 0
         before = self.generator.get_state()
-        look = self._losses_alone(batch)
-        chosen = self.train_data.choose(look)
+        look, gradients = self._look_at(batch)
+        chosen = self.train_data.choose(look, gradients=gradients)
         self.generator.set_state(before)  # what is trained on is augmented as what was looked at
         return self.task.losses(self.model, batch, self.generator, chosen), len(look) - len(chosen)
+
+    def _look_at(self, batch: Any) -> tuple[Tensor, Gradients | None]:
+        """A batch's losses, and each sample's last-layer gradient, as factors, where the method chooses by it.
+
+        Then the model is in evaluation mode, and only what comes after the last layer is differentiated.
+        """
+        method = self.train_data.method
+        if not (isinstance(method, BatchMethod) and method.needs_gradients):
+            return self._losses_alone(batch), None
+        seen: list[tuple[Tensor, Tensor]] = []
+
+        def differentiate(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            torch.set_grad_enabled(True)  # until the losses are there
+            seen.append((inputs[0], output.requires_grad_()))
+            return output
+
+        hook = last_layer(self.model).register_forward_hook(differentiate)
+        try:
+            with in_eval_mode(self.model):
+                losses = self._losses_alone(batch)
+        finally:
+            hook.remove()
+        if len(seen) != 1 or seen[0][1].dim() != 2:
+            raise ValueError(f"{method.info.name} needs a last layer that runs once, on a vector a sample")
+        [(features, logits)] = seen
+        return losses.detach(), (*torch.autograd.grad(losses.sum(), logits), features)
 
     def _look_at_left_out(self) -> None:
         """A forward pass over the samples that were left out, for methods that want to know what became of them."""

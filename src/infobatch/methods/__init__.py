@@ -2,8 +2,8 @@
 
 >>> from infobatch import methods
 >>> methods.list()  # doctest: +NORMALIZE_WHITESPACE
-['bls', 'dyn-unc', 'epsilon-greedy', 'full', 'ies', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile',
- 'kakurenbo', 'orderdp', 'random', 'repb', 'rs2', 'selective-backprop', 'seta', 'ucb']
+['bls', 'divbs', 'dyn-unc', 'epsilon-greedy', 'full', 'ies', 'infobatch', 'infobatch-adaptive', 'infobatch-quantile',
+ 'kakurenbo', 'orderdp', 'random', 'repb', 'rs2', 'selective-backprop', 'seta', 'ucb', 'weighted-bernoulli']
 >>> methods.create("infobatch", ratio=0.3).ratio
 0.3
 """
@@ -20,6 +20,7 @@ from ..core.method import BatchMethod, Epoch, Memory, Method, MethodInfo
 from ..core.weights import Weights
 from .adaptive import NoiseBudget
 from .bls import BatchLossScore
+from .divbs import DiverseBatch
 from .dyn_unc import DynamicUncertainty
 from .epsilon_greedy import EpsilonGreedy
 from .full import Full
@@ -35,6 +36,7 @@ from .rs2 import RepeatedSampling
 from .selective_backprop import SelectiveBackprop
 from .seta import SlidingWindow
 from .ucb import UpperConfidenceBound
+from .weighted_bernoulli import WeightedBernoulli
 
 __all__ = [
     "BatchMethod",
@@ -120,7 +122,9 @@ for _method in (
     OrderStatistics,
     InstanceStopping,
     LocalComparison,
+    WeightedBernoulli,
     SelectiveBackprop,
+    DiverseBatch,
     BatchLossScore,
 ):
     register(_method)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 
 from ..core.checks import checked_part
-from ..core.method import BatchMethod, MethodInfo
+from ..core.method import BatchMethod, Gradients, MethodInfo
 
 
 class SelectiveBackprop(BatchMethod):
@@ -42,7 +42,9 @@ class SelectiveBackprop(BatchMethod):
         whole = self.interrupt > 0 and (step + 1) % self.interrupt == 0
         return self.keep < 1 and self.start <= progress < self.end and not whole
 
-    def choose(self, loss: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def choose(
+        self, loss: torch.Tensor, generator: torch.Generator, gradients: Gradients | None = None
+    ) -> torch.Tensor:
         size = len(loss)
         rank = torch.argsort(torch.argsort(torch.nan_to_num(loss.float(), nan=float("inf")), stable=True))
         chance = ((rank + 0.5) / size) ** (1 / self.keep - 1)
