@@ -237,6 +237,13 @@ def test_labels_are_pruned_alike():
     assert by_bin.max() - by_bin.min() < 200
 
 
+def test_losses_may_be_negative():
+    base = torch.from_numpy(scores_of(6000, spread=2.0))
+    kept = [trained(lambda index, _, by=by: base[index] - by).stats.epochs[-1].kept for by in (0.0, 5.0)]
+    assert kept[0] == pytest.approx(kept[1], rel=0.1)
+    assert 500 < kept[1] < 5500
+
+
 def test_all_losses_zero():
     train_data = trained(lambda index, _: torch.zeros(len(index)), anneal=False)
     assert train_data.stats.epochs[-1].kept / 6000 == pytest.approx(0.1, abs=0.02)  # the floor

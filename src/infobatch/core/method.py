@@ -93,8 +93,8 @@ class Method(ABC):
         """The options this method was made with: plain values, for checkpoints and messages."""
 
     def squared_norms(self, scores: NDArray[np.float32]) -> NDArray[np.floating]:
-        """The squared gradient norms that these scores stand for, up to a factor. A smooth loss bounds its own."""
-        return scores
+        """The squared gradient norms that these scores stand for, up to a factor."""
+        return smooth_bound(scores)
 
     def check(self, size: int, pruning: range, num_epochs: int) -> None:  # noqa: B027 (a hook, not a duty)
         """Raise ValueError if the options cannot be met on this many samples and epochs."""
@@ -127,6 +127,17 @@ class BatchMethod(Method):
     def select(self, scores: NDArray[np.float32], epoch: Epoch, rng: np.random.Generator) -> Weights:
         """Plans are full: samples are left out within their batches."""
         return Weights.ones(len(scores))
+
+
+def smooth_bound(loss: NDArray[np.floating]) -> NDArray[np.floating]:
+    """What bounds the squared norms of a smooth loss's gradients, up to a factor: ‖∇l‖² ≤ 2L·(l - its lowest value).
+
+    The lowest value is 0, or the lowest seen where losses are negative.
+
+    >>> smooth_bound(np.array([0.5, 2.0])).tolist(), smooth_bound(np.array([-1.0, np.nan, 2.0])).tolist()
+    ([0.5, 2.0], [0.0, nan, 3.0])
+    """
+    return np.asarray(loss - np.fmin.reduce(loss, initial=0))
 
 
 def blank_memory(method: Method, size: int) -> dict[str, NDArray[np.float32]]:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..core.checks import checked_part, is_real
 from ..core.draw import ALWAYS, fixed_size, group_sizes, looked_up
-from ..core.method import Epoch, Memory, Method, MethodInfo
+from ..core.method import Epoch, Memory, Method, MethodInfo, smooth_bound
 from ..core.weights import MAX_LEVELS, Weights
 from .grouped import counts, label_digest, numbered_labels, scaled_to
 
@@ -31,7 +31,7 @@ _NAN = 0xFF81  # the first key of what is not a number
 
 # What a loss says of the gradient's size, squared.
 SIZES: dict[str, Callable[[NDArray[np.floating]], NDArray[np.floating]]] = {
-    "smooth": lambda loss: np.maximum(loss, 0),  # ‖∇l‖² ≤ 2L·l for any loss that is smooth and not negative
+    "smooth": smooth_bound,  # of any loss
     "cross-entropy": lambda loss: np.square(-np.expm1(-np.maximum(loss, 0))),  # (1 - e^-l)², the last layer's
     "norm": np.square,  # the score is a gradient's norm already
 }
