@@ -134,6 +134,12 @@ def test_losses_are_one_per_scene_whose_mean_is_the_models_own(name):
             torch.testing.assert_close(ours.grad, other.grad, rtol=1e-2, atol=1e-3)
 
 
+def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
+    model, batch, rows = task.model(0).eval(), task.collate(task.train.scenes[:4]), torch.tensor([3, 1])
+    some, whole = (task.losses(model, batch, chance(), chosen) for chosen in (rows, None))
+    torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-4)
+
+
 def test_weights_come_from_the_seed_and_the_global_random_state_is_left_alone(task):
     before = torch.get_rng_state()
     one, again, other = (nn.utils.parameters_to_vector(task.model(seed).parameters()) for seed in (3, 3, 4))

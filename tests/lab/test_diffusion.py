@@ -118,6 +118,12 @@ def test_losses_are_one_per_sample_of_the_noise_that_was_added(plain):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(plain):
+    model, batch, rows = plain.model(0).eval(), plain.train.__getitems__(list(range(16))), torch.tensor([9, 2, 5])
+    some, whole = (plain.losses(model, batch, chance(1), chosen) for chosen in (rows, None))
+    torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-5)
+
+
 def test_noise_and_timesteps_depend_on_the_generator_alone(plain):
     before = torch.get_rng_state()
     model = plain.model(0)

@@ -129,6 +129,16 @@ def test_packed_rows_have_the_losses_of_padded_ones(task):
     torch.testing.assert_close(found, expected)
 
 
+def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
+    model, rows = task.model(0), torch.tensor([3, 1])
+    batch = task.collate(task.train.rows[:6])
+    some, whole = (task.losses(model, batch, chance(), chosen)[0] for chosen in (rows, None))
+    torch.testing.assert_close(some, whole[rows])
+    packing = Instructions(replace(RECIPE, packed=True), ROWS)
+    with pytest.raises(ValueError, match="cannot take packed rows apart: set packed=false"):
+        packing.losses(model, packing.collate(task.train.rows[:6]), chance(), rows)
+
+
 def test_the_metric_is_the_mean_over_all_held_out_answer_tokens(task):
     model = task.model(0)
     model.train()

@@ -49,6 +49,13 @@ def test_losses_are_one_per_image_and_their_mean_is_the_models_own(normalised):
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
 
 
+def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch():
+    trained, rows = task(augment="crop-flip"), torch.tensor([9, 2, 5])
+    model, batch = trained.model(0).eval(), trained.train.__getitems__(list(range(16)))
+    some, whole = (trained.losses(model, batch, chance(1), chosen) for chosen in (rows, None))
+    torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-5)
+
+
 def test_masks_and_augmentation_depend_on_the_generator_alone():
     trained = task(augment="crop-flip")
     before = torch.get_rng_state()

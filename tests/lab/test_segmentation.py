@@ -213,6 +213,12 @@ def test_a_batch_of_one_image_trains_although_batch_norm_needs_two(task):
     assert max(gradient.norm() for gradient in lone) < 3 * usual  # nothing is divided by the twins' variance, 0
 
 
+def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
+    model, samples, rows = task.model(0).eval(), [task.train[i] for i in range(4)], torch.tensor([3, 1])
+    some, whole = (task.losses(model, samples, chance(1), chosen) for chosen in (rows, None))
+    torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-5)
+
+
 def test_dropout_throws_its_dice_from_the_given_generator(task):
     dropping = Segmentation(replace(RECIPE, dropout=0.5), task.data)
     model, samples = dropping.model(0).train(), [task.train[i] for i in range(2)]
