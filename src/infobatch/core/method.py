@@ -15,7 +15,7 @@ from .weights import Weights
 
 Memory = Mapping[str, NDArray[np.float32]]
 Gradients = tuple[torch.Tensor, ...]
-"""Of each sample of a batch a row in every factor: its gradient is their outer product."""
+"""Factors of a batch's gradients, a row per sample in each: a sample's gradient is the outer product of its rows."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class BatchMethod(Method):
 
 
 def smooth_bound(loss: NDArray[np.floating]) -> NDArray[np.floating]:
-    """What bounds the squared norms of a smooth loss's gradients, up to a factor: ‖∇l‖² ≤ 2L·(l - its lowest value).
+    """A bound on the squared gradient norms of a smooth loss, up to a factor: ‖∇l‖² ≤ 2L·(l - its lowest value).
 
     The lowest value is 0, or the lowest seen where losses are negative.
 

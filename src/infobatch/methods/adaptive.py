@@ -22,7 +22,7 @@ from ..core.weights import MAX_LEVELS, Weights
 from .grouped import counts, label_digest, numbered_labels, scaled_to
 
 BINS = 32
-FORGOTTEN = 0.2  # of what a past loss counts, per epoch
+FORGOTTEN = 0.2  # the share of a past loss's weight that is lost with every epoch
 _HALVINGS = 60
 _PAIRS = 1 << 17  # about so many are looked at
 _LEAST = 4  # pairs in a bin
@@ -179,7 +179,7 @@ class Calibration:
 
     @classmethod
     def of(cls, before: NDArray[np.float32], size: NDArray[np.floating], weight: NDArray[np.float64]) -> Calibration:
-        """From pairs (prediction ``before``, ``size`` found), each with a weight; bins hold equally many of them.
+        """Learn from weighted pairs (prediction ``before``, ``size`` found), cut into bins of equally many.
 
         A bin's size is the mean of its pairs plus its standard error. Without that, bins whose few pairs happen to be
         small would be pruned most, and the noise would exceed its budget.
