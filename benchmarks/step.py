@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 from infobatch import InfoBatch
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 from .plan import scored
 from .timing import Comparison, compare

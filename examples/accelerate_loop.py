@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import infobatch
 from infobatch.integrations.accelerate import prepare
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from infobatch import InfoBatch, PairWeights
-from infobatch.lab import fashion
-from infobatch.lab.images import augmented
-from infobatch.lab.models import small_cnn
+from infobatch.lab.data import fashion
+from infobatch.lab.tasks.images import augmented
+from infobatch.lab.tasks.models import small_cnn
 
 TEMPERATURE = 0.2
 MARGIN = 0.5

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 import infobatch
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import infobatch
-from infobatch.lab import detection, fashion
+from infobatch.lab.data import fashion
+from infobatch.lab.tasks import detection
 from infobatch.scoring.detection import PerImage
 
 

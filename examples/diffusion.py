@@ -15,7 +15,7 @@ from torch.nn.functional import avg_pool2d, pad
 from torch.utils.data import DataLoader, TensorDataset
 
 import infobatch
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 from infobatch.scoring.diffusion import ExpectedLoss, noise_prediction, relative
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import infobatch
 from infobatch.integrations.lightning import epochs
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 
 def main() -> None:

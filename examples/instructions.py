@@ -26,8 +26,8 @@ from transformers import (
 )
 
 from infobatch.integrations.transformers import InfoBatchTrainer
-from infobatch.lab import alpaca
-from infobatch.lab.instructions import exact_matches
+from infobatch.lab.data import alpaca
+from infobatch.lab.tasks.instructions import exact_matches
 
 MODULES = ["argparse", "datetime", "decimal", "email.message", "logging", "pathlib", "socket", "subprocess"]
 

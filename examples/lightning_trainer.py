@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import infobatch
 from infobatch.integrations.lightning import InfoBatchCallback
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 
 class Classifier(LightningModule):

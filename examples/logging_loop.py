@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 import infobatch
 from infobatch.integrations.logging import log
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 
 def main() -> None:

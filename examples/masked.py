@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 import infobatch
-from infobatch.lab import fashion
-from infobatch.lab.masked import initialise
+from infobatch.lab.data import fashion
+from infobatch.lab.tasks.masked import initialise
 from infobatch.scoring import masked
 
 PATCH = 7

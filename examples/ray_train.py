@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import infobatch
 from infobatch import checkpoint
 from infobatch.integrations.ray import prepare_data_loader
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 
 def train(config: dict) -> None:

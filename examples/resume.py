@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import infobatch
 from infobatch import checkpoint
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 
 from infobatch import InfoBatch
 from infobatch.integrations.timm import CheckpointState, Criterion, create_loader, create_scheduler, indexed
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 SIZE = (1, 32, 32)
 

@@ -660,13 +660,21 @@ def test_rescaling_can_be_switched(method: str, rescale: bool | None, rescaled: 
 
 
 @pytest.mark.parametrize(
-    ("method", "anneal", "annealed"),
-    [("infobatch", None, True), ("infobatch", False, False), ("random", None, False), ("random", True, True)],
+    ("method", "delta", "anneal", "full_from"),
+    [
+        ("infobatch", None, None, 7),
+        ("infobatch", 0.5, None, 4),
+        ("infobatch", 0.5, False, 8),
+        ("random", None, None, 8),
+        ("random", 0.5, None, 4),
+        ("random", None, True, 7),
+        ("random", 0.5, False, 8),
+    ],
 )
-def test_annealing_can_be_switched(method: str, anneal: bool | None, annealed: bool) -> None:
-    kept = kept_per_epoch(InfoBatch(numbers(), 8, delta=0.5, method=method, anneal=anneal))
-    assert all(count < N for count in kept[1:4])
-    assert all((count == N) == annealed for count in kept[4:])
+def test_annealing_can_be_switched(method: str, delta: float | None, anneal: bool | None, full_from: int) -> None:
+    """A delta that is given is never passed over in silence."""
+    kept = kept_per_epoch(InfoBatch(numbers(), 8, delta=delta, method=method, anneal=anneal))
+    assert [count < N for count in kept] == [False] + [True] * (full_from - 1) + [False] * (8 - full_from)
 
 
 def test_a_method_object() -> None:

@@ -55,7 +55,7 @@ for module in (infobatch, infobatch.integrations):
 
 # What each room may import: other rooms of ours, and packages beyond the standard library.
 CORE = {"numpy", "torch", "core"}
-FACADE = CORE | {"methods", "scoring", "distributed", "schedule", "samples", "run", "checkpoint"}
+FACADE = CORE | {"methods", "scoring", "distributed", "schedule", "samples", "run", "checkpoint", "files"}
 FACES: dict[str, set[str]] = {
     "core": CORE,
     "methods": CORE | {"methods"},
@@ -64,17 +64,19 @@ FACES: dict[str, set[str]] = {
     "distributed": CORE | {"distributed"},
     "schedule": CORE,
     "samples": set(),
-    "checkpoint": {"torch"},
+    "files": set(),
+    "records": set(),
+    "checkpoint": {"torch", "files"},
     "run": CORE | {"distributed"},
     "dataset": FACADE,
     "__init__": FACADE | {"dataset", "integrations", "static"},  # the last two when they are asked for
     "integrations": FACADE | {"dataset", "integrations"},  # and in each file its own framework: see FRAMEWORKS
-    "report": {"numpy", "matplotlib", "rich", "PIL", "report"},
+    "report": {"numpy", "matplotlib", "rich", "PIL", "report", "records"},
     "lab": FACADE
-    | {"dataset", "infobatch", "integrations", "lab", "report", "static"}
+    | {"dataset", "infobatch", "integrations", "lab", "records", "report", "static"}
     | {"datasets", "diffusers", "peft", "PIL", "scipy", "segmentation_models_pytorch", "timm", "tokenizers"}
     | {"torchmetrics", "transformers"},
-    "cli": {"infobatch", "methods", "static", "lab", "report", "typer", "rich"},
+    "cli": {"infobatch", "core", "methods", "static", "lab", "report", "typer", "rich", "cli"},
 }
 # The framework that each file of integrations/ is the only one to import.
 FRAMEWORKS: dict[str, set[str]] = {
@@ -92,24 +94,26 @@ def room_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Every import of a file, wherever it stands, as a room of ours or a top-level package."""
+def names(path: Path) -> Iterator[str]:
+    """Every import of a file, wherever it stands, in full: ``infobatch.core.plan.EpochPlan``."""
     package = ["infobatch", *path.relative_to(ROOT).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = [*package[: len(package) - node.level + 1]] if node.level else []
             base += node.module.split(".") if node.module else []
-            names = [".".join([*base, alias.name]) for alias in node.names]
-        else:
-            continue
-        for name in names:
-            first, *rest = name.split(".")
-            if first == "infobatch" and rest and rest[0] in FACES:
-                yield rest[0]
-            elif first not in sys.stdlib_module_names:
-                yield first
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every import of a file, as a room of ours or a top-level package."""
+    for name in names(path):
+        first, *rest = name.split(".")
+        if first == "infobatch" and rest and rest[0] in FACES:
+            yield rest[0]
+        elif first not in sys.stdlib_module_names:
+            yield first
 
 
 SOURCES = sorted(ROOT.rglob("*.py"))
@@ -124,6 +128,18 @@ def test_every_source_file_belongs_to_a_room() -> None:
 def test_a_room_imports_only_what_it_faces(path: Path) -> None:
     own = FRAMEWORKS[path.stem] if room_of(path) == "integrations" else set()
     wrong = set(imports(path)) - FACES[room_of(path)] - own
+    assert not wrong, f"{path.relative_to(ROOT)} must not import {sorted(wrong)}"
+
+
+# What the rooms of the lab may import of the lab. The files beside them import any room but paper.
+LAB = {"data": {"data"}, "tasks": {"data", "tasks", "recipe"}}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "lab").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_rooms_of_the_lab_face_one_way(path: Path) -> None:
+    room = path.relative_to(ROOT / "lab").parts[0]
+    found = {name.split(".")[2] for name in names(path) if name.startswith("infobatch.lab.")}
+    wrong = found - LAB[room] if room in LAB else found & {"paper"} if room != "paper" else set()
     assert not wrong, f"{path.relative_to(ROOT)} must not import {sorted(wrong)}"
 
 

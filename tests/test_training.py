@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from infobatch import InfoBatch, paced
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 pytestmark = pytest.mark.slow  # whole trainings
 

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from infobatch import methods
 from infobatch.core.method import Epoch
 from infobatch.core.plan import generator
-from infobatch.lab import demo, fashion
+from infobatch.lab import demo
+from infobatch.lab.data import fashion
 from infobatch.lab.method import MethodSpec
 from infobatch.report.picture import FAINT, FULL, INK, PRUNED, dress
 

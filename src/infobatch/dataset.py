@@ -23,7 +23,7 @@ from .distributed.ranks import Ranks
 from .run import OUTSIDE, Run
 from .samples import with_index
 
-DEFAULT_RATIO = 0.5
+DEFAULT_RATIO, DEFAULT_DELTA = 0.5, 0.875
 
 
 class MapStyle(Protocol):
@@ -54,13 +54,15 @@ class InfoBatch(Dataset[Any]):
         dataset: the data: anything with ``__len__`` and ``__getitem__``.
         num_epochs: how long training will be; after that the data is full.
         ratio: the share of the low-score samples to prune, in [0, 1).
-        delta: the share of the epochs in which to prune, in [0, 1]; the rest is full data (annealing).
+        delta: the share of the epochs in which to prune, in [0, 1]; the rest is full data (annealing). None: 0.875,
+            or 1 for methods that do not anneal.
         method: a name from ``methods.list()``, or a method object.
         seed: what the plans are drawn from, together with the epoch and the scores.
         index_key: carry each sample's index in the sample, under this key.
         saving: instead of ``ratio``, the share of full training to save in all.
         rescale: weight the samples that stand in for pruned ones; None: as the method does.
-        anneal: train on full data for the last epochs; None: as the method does.
+        anneal: train on full data for the last epochs; None: if ``delta`` is given or the method does. False
+            overrules ``delta``.
         warmup: epochs at the start without pruning; the first one never is.
         momentum: m in score = m·new + (1 - m)·old; 1 keeps the last loss.
         strata: a label per sample, so that the rule is applied within each label by itself.
@@ -75,7 +77,7 @@ class InfoBatch(Dataset[Any]):
         dataset: Dataset[Any] | MapStyle,
         num_epochs: int,
         ratio: float = DEFAULT_RATIO,
-        delta: float = 0.875,
+        delta: float | None = None,
         *,
         method: str | Method = "infobatch",
         seed: int = 0,
@@ -97,7 +99,8 @@ class InfoBatch(Dataset[Any]):
         check_whole("num_epochs", num_epochs, 1, "the number of epochs you will train")
         check_whole("seed", seed, 0, "any number from 0 on")
         check_whole("warmup", warmup, 0, "epochs at the start without pruning")
-        check_share("delta", delta, "the share of epochs with pruning; the paper uses 0.875")
+        if delta is not None:
+            check_share("delta", delta, "the share of epochs with pruning; the paper uses 0.875")
         check_share("momentum", momentum, "m in m·new + (1 - m)·old; 1 keeps the last loss")
         check_flag("rescale", rescale, "whether samples that stand in for pruned ones weigh more")
         check_flag("anneal", anneal, "whether the last epochs are on full data")
@@ -113,8 +116,10 @@ class InfoBatch(Dataset[Any]):
         self.index_key = index_key
         self.num_epochs = num_epochs
         self.method = _method(method, ratio, options, saving=saving, rescale=rescale, strata=strata)
-        annealed = self.method.info.anneals if anneal is None else anneal
-        pruning = pruning_epochs(num_epochs, delta if annealed else 1.0, max(warmup, self.method.info.full_first))
+        if anneal is None:
+            anneal = delta is not None or self.method.info.anneals
+        share = (DEFAULT_DELTA if delta is None else delta) if anneal else 1.0
+        pruning = pruning_epochs(num_epochs, share, max(warmup, self.method.info.full_first))
         self.method.check(len(self), pruning, num_epochs)
         self._sampler = PlanSampler(self, seed)
         self._run = Run(

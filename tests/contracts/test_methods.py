@@ -27,7 +27,8 @@ WITHIN_BATCHES = {"divbs", "selective-backprop"}  # its plans are full, its batc
 
 def create(name, seed=0, **options):
     data = TensorDataset(torch.arange(SIZE))
-    return InfoBatch(data, EPOCHS, delta=DELTA, method=name, seed=seed, **options)
+    own = {"delta": DELTA} if methods.info(name).anneals else {}
+    return InfoBatch(data, EPOCHS, method=name, seed=seed, **own, **options)
 
 
 def loss_of(samples, epoch):
@@ -125,8 +126,8 @@ def test_full_epochs_weigh_one(name):
 
 @pytest.mark.parametrize(("delta", "last_pruned"), [(1.0, 7), (0.875, 6), (0.86, 6), (0.2, 1), (0.1, 0), (0.0, 0)])
 def test_annealing_follows_delta_also_when_it_is_not_whole(name, delta, last_pruned):
-    """Defect 5 of the official code."""
-    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS, delta=delta, method=name, anneal=True)
+    """Defect 5 of the official code; a delta that is given holds also for a method that would not anneal by itself."""
+    train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS, delta=delta, method=name)
     for plan in plans(train_data):
         if not 1 <= plan.epoch <= last_pruned:
             assert len(plan) == SIZE

@@ -72,7 +72,7 @@ WRONG: list[tuple[dict[str, Any], Any, tuple[str, ...]]] = [
     ({"delta": -0.1}, ValueError, (*DELTA, "got -0.1")),
     ({"delta": 1.1}, ValueError, (*DELTA, "got 1.1")),
     ({"delta": float("nan")}, ValueError, (*DELTA, "got nan")),
-    ({"delta": None}, ValueError, (*DELTA, "got None")),
+    ({"delta": "0.5"}, ValueError, (*DELTA, "got '0.5'")),
     ({"seed": -1}, ValueError, ("seed must be at least 0", "any number from 0 on", "got -1")),
     ({"seed": 0.5}, TypeError, ("seed must be a whole number", "got 0.5")),
     ({"warmup": -1}, ValueError, ("warmup must be at least 0", "without pruning", "got -1")),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from infobatch import InfoBatch
+from infobatch import InfoBatch, methods
 from infobatch.core import state
 from infobatch.core.plan import generator, shuffled
 from infobatch.core.weights import Weights
@@ -228,7 +228,9 @@ def test_a_state_of_version_2_goes_on_as_it_would_have(name):
     saved = OLD[name]
     for done, old in saved["states"].items():
         options = {"ratio": 0.5, "seed": 3, **saved["options"]}
-        train_data = InfoBatch(TensorDataset(torch.arange(45.0)), 8, delta=0.75, **options)
+        # That release ignored delta for a method that does not anneal by itself.
+        anneal = methods.info(options.get("method", "infobatch")).anneals
+        train_data = InfoBatch(TensorDataset(torch.arange(45.0)), 8, delta=0.75, anneal=anneal, **options)
         loader = DataLoader(train_data, 4, sampler=train_data.sampler, drop_last=True)
         train_data.load_state_dict(old)
         way = []

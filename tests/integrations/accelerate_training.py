@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 import infobatch
 from infobatch import InfoBatch
 from infobatch.integrations.accelerate import prepare
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 SIZE = 91  # with batches of 8: a short last batch and, with two of them to a step, a short last step
 EPOCHS = 4

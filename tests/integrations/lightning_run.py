@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 import infobatch
 from infobatch import InfoBatch
 from infobatch.integrations.lightning import InfoBatchCallback, epochs
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 SIZE = 90
 BATCH = 8

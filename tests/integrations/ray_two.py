@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 import infobatch
 from infobatch import InfoBatch, checkpoint
 from infobatch.integrations.ray import prepare_data_loader
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 SIZE, BATCH, EPOCHS = 90, 4, 4
 STEPS = 12  # in a full epoch

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from distributed.launch import ROOT, python
 from infobatch import InfoBatch
 from infobatch.integrations.logging import log, metrics
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 EPOCHS = 3
 Curves = dict[str, dict[int, float]]

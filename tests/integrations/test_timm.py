@@ -36,7 +36,7 @@ from infobatch.integrations.timm import (
     create_scheduler,
     indexed,
 )
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 from infobatch.methods import Epoch, Method, MethodInfo
 
 CLASSES = 10

@@ -20,7 +20,7 @@ from torchvision.transforms.functional import to_pil_image
 
 from infobatch import InfoBatch
 from infobatch.integrations.timm import CheckpointState, Criterion, Target, create_loader, create_scheduler
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 CPU = torch.device("cpu")
 EPOCHS = 4

@@ -26,7 +26,7 @@ from transformers import (
 from transformers.trainer_callback import ProgressCallback
 
 from infobatch.integrations.transformers import InfoBatchTrainer
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 TEXTS = """The sun rises in the east and sets in the west.
 Water boils at a lower temperature in the mountains.

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from infobatch.lab import fashion
-from infobatch.lab.classification import Classification, ClassificationRecipe
 from infobatch.lab.comparison import RECORD, STATE, Comparison, read
-from infobatch.lab.datasets import Images, ImageSplit
+from infobatch.lab.data import fashion
+from infobatch.lab.data.datasets import Images, ImageSplit
 from infobatch.lab.method import MethodSpec
+from infobatch.lab.tasks.classification import Classification, ClassificationRecipe
 
 RECIPE = ClassificationRecipe("fashion-mnist", "small-cnn", epochs=4, batch_size=32, lr=0.1, augment="crop-flip")
 METHODS = ["full", "infobatch", "full-shortened"]
-TIMED = ("times", "overhead")  # what no two runs share
+TIMED = ("times", "overhead", "beside")  # what no two runs share
 
 
 def task():
@@ -157,16 +157,24 @@ def test_epochs_ahead_are_those_of_runs_that_are_not_finished(tmp_path):
     assert comparison(tmp_path, ["full", "infobatch", "full:cost=0.5"], [0, 1]).epochs_ahead() == 4 + 3 * 4 - 2 + 4 - 2
 
 
-def test_more_methods_than_are_trained_at_once_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr("infobatch.lab.comparison.AT_ONCE", 2)
+def test_more_methods_than_fit_into_memory_take_turns_too(tmp_path, monkeypatch, whole):
+    """Each is put away after its turn and goes on from its state, to the very same end."""
+    monkeypatch.setattr("infobatch.lab.comparison.AT_ONCE", 1)
     ticks = []
-    found = comparison(tmp_path, ["full", "infobatch", "random"], [0], replace(RECIPE, epochs=2)).run(
-        task(), ticks.append
-    )
-    ends = [tick.method for tick in ticks if tick.done == tick.kept]
-    assert set(ends[:4]) == {"full", "infobatch"}
-    assert ends[4:] == ["random", "random"]
-    assert len(found) == 3
+    found = comparison(tmp_path, seeds=[0]).run(task(), ticks.append)
+    ends = [(t.epoch, t.method) for t in ticks if t.done == t.kept and t.method != "full-shortened"]
+    assert ends == [(e, m) for e in range(4) for m in (["full", "infobatch"], ["infobatch", "full"])[e % 2]]
+    assert results(found) == {key: run for key, run in results(whole).items() if key[1] == 0}
+
+
+def test_a_record_says_who_took_turns(tmp_path, whole):
+    beside = {run.method: run.beside for run in whole}
+    assert set(beside["infobatch"]) == {"full", "infobatch"}
+    assert beside["full-shortened"] == ("full-shortened",)  # its length is known only after the others
+    late = comparison(tmp_path, ["full"], [0])
+    late.run(task())
+    [_, pruned] = comparison(tmp_path, ["full", "infobatch"], [0]).run(task())
+    assert pruned.beside == ("infobatch",)  # full data had ended before
 
 
 def test_scores_of_a_finished_run_are_kept(tmp_path):

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from infobatch import static
-from infobatch.lab.classification import ClassificationRecipe
 from infobatch.lab.comparison import RECORD, SELECTION, TEACHERS, Comparison
 from infobatch.lab.coreset import Chosen, Teachers
 from infobatch.lab.method import MethodSpec
+from infobatch.lab.tasks.classification import Classification, ClassificationRecipe
+from infobatch.lab.tasks.task import Task
 from infobatch.lab.training import Training
 from lab.test_comparison import RECIPE as SLOWER
 from lab.test_comparison import task
@@ -24,17 +25,14 @@ def spec(text):
     return MethodSpec.parse(text)
 
 
-class Untested:
+class Untested(Classification):
     """A task whose test data must not be looked at."""
 
     def __init__(self):
-        self._task = task()
+        super().__init__(task().recipe, task().data)
 
     def evaluate(self, model):
         raise AssertionError("a teacher must not see the test")
-
-    def __getattr__(self, name):
-        return getattr(self._task, name)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +154,7 @@ def test_a_comparison_trains_on_the_subset_and_records_it_as_part_of_all_the_dat
     assert (tmp_path / TEACHERS / "seed-0" / "0").is_dir()
 
 
-class Fixed:
+class Fixed(Task):
     """Losses that are known: sample i has the loss i."""
 
     metric, higher_is_better = "nothing", True

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from infobatch.lab import optimisers
-from infobatch.lab.classification import ClassificationRecipe
+from infobatch.lab.tasks.classification import ClassificationRecipe
 
 STEPS = 100
 

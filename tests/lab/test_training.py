@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from infobatch.lab.classification import Classification
 from infobatch.lab.method import MethodSpec
+from infobatch.lab.tasks.classification import Classification
 from infobatch.lab.training import Training
-from lab.test_classification import IMAGES, RECIPE
+from lab.tasks.test_classification import IMAGES, RECIPE
 
 MIXED = replace(RECIPE, epochs=4, lr=0.05, mixup=0.2, cutmix=1.0, random_erase=0.3, ema=0.9, label_smoothing=0.1)
 

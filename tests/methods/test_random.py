@@ -34,9 +34,9 @@ def test_rescaled_as_in_table_5():
     assert set(weights(RandomSubset(0.3, rescale=True), 1)) == {0.0, 1000 / 700}
 
 
-@pytest.mark.parametrize(("anneal", "last_pruned"), [(None, 9), (False, 9), (True, 6)])
-def test_annealing_is_off_unless_asked_for(anneal, last_pruned):
-    train_data = InfoBatch(range(10), num_epochs=10, delta=0.7, method="random", anneal=anneal)
+@pytest.mark.parametrize(("asked", "last_pruned"), [({}, 9), ({"delta": 0.7}, 6), ({"anneal": True}, 8)])
+def test_annealing_is_off_unless_asked_for(asked, last_pruned):
+    train_data = InfoBatch(range(10), num_epochs=10, method="random", **asked)
     pruned = []
     for epoch in range(12):
         train_data.set_epoch(epoch)

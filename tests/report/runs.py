@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from infobatch.report.records import SCORE_EDGES, RunRecord
+from infobatch.records import SCORE_EDGES, RunRecord
 
 TOTAL, EPOCHS = 10_000, 12
 # What a method keeps of the data in a pruned epoch, and what it costs or gains in the metric.

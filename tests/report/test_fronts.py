@@ -12,7 +12,8 @@ import pytest
 from matplotlib.colors import to_rgb
 from scipy import stats
 
-from infobatch.report import RunRecord, fronts
+from infobatch.records import RunRecord
+from infobatch.report import fronts
 from report.runs import TOTAL, run
 
 
@@ -82,7 +83,7 @@ def test_of_unfinished_sweeps_only_pairs_count() -> None:
     assert (front.heading, front.about) == ("a title", "10,000 samples, 12 epochs, 1 to 2 seeds")
     assert [point.outcome.method for point in front.points if point not in front.drawn] == ["ucb"]
     table = fronts.markdown([front], 0.2)
-    assert re.search(r"\| `infobatch` \| 1 \| 35\.0 % \| 1\.40 \| -0\.\d\d \| one seed: no verdict \|", table)
+    assert re.search(r"\| `infobatch` \| 1 \| 35\.0 % \| 1\.40 \| -0\.\d\d \| too few seeds \|", table)
     assert "| `ucb` | 0 | 30.0 % | 1.00 |  | shares no seed with full data |" in table
 
 

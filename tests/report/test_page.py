@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from infobatch.lab import fashion
-from infobatch.report import RunRecord, page
-from infobatch.report.records import SCORE_EDGES, Measure
+from infobatch.lab.data import fashion
+from infobatch.records import SCORE_EDGES, Measure, RunRecord
+from infobatch.report import page
+from infobatch.report.results import Results
 from report.browser import CHROMIUM, DRIVER, MISSING, Browser, browser
 from report.runs import COMMAND, run, runs
 
@@ -62,7 +63,7 @@ class Reader(HTMLParser):
 
 
 def read(folder: Path, records: list[RunRecord], *, margin: float = 0.5, **options: Any) -> Reader:
-    page.write(records, folder / "page.html", margin=margin, **options)
+    page.write(Results.of(records, margin), folder / "page.html", **options)
     return Reader((folder / "page.html").read_text(encoding="utf-8"))
 
 
@@ -106,7 +107,8 @@ def test_headline_and_tables_stand_in_the_page_itself(tmp_path: Path) -> None:
     )
     assert COMMAND in reader.text
     assert "torch|2.13.0+cpu|" in cells(reader)
-    assert not [a for a in reader.attributes("p") if a.get("role") == "note"]  # nothing to warn of
+    assert reader.text.count("nothing is corrected for 3 methods being compared") == 1
+    assert len([a for a in reader.attributes("p") if a.get("role") == "note"]) == 1  # nothing else to warn of
     most = np.mean([r.noise for r in records if r.method == "infobatch-quantile"])
     assert f"Noise, mean of the epochs: {most:.2f} is as if batches were {most:.2f} times smaller." in reader.text
 
@@ -130,7 +132,8 @@ def test_old_records_without_the_noise_factor_show_nothing_of_it(tmp_path: Path)
     [
         ((0.1, 0.0, -0.1), "✓ lossless within 0.5"),
         ((-2.0, -2.1, -1.9), "✗ worse by more than 0.5"),
-        ((-0.5, -0.4, -0.6), "✗ worse"),
+        ((-0.5, -0.4, -0.6), "✗ worse by 0.50"),
+        ((-0.2, -0.25, -0.21), "? within the margin, worse by 0.22"),
         ((1.0, -1.5, 0.2), "? undecided: more seeds"),
     ],
 )
@@ -148,12 +151,12 @@ def test_the_verdict_is_that_of_the_interval(tmp_path: Path, shift: tuple[float,
 
 def test_one_seed_is_no_result(tmp_path: Path) -> None:
     reader = read(tmp_path, runs(seeds=[0]))
-    assert "One seed is a demonstration, not a result: no interval and no verdict can be given." in reader.text
+    assert "One seed is a demonstration, not a result: a verdict needs 3 paired seeds, and 5 are better." in reader.text
     assert "95 %" not in reader.text
     assert "±" not in reader.text
     for word in ("lossless", "worse", "undecided"):
         assert word not in reader.text
-    assert reader.text.count("no verdict") == 1 + 2 * 3
+    assert reader.text.count("too few seeds") == 2 * 3
     for method in reader.data["methods"]:
         assert method["value"]["reach"] is method["loss"]["reach"] is method["kept"]["reach"] is None
         assert method["difference"] is None or method["difference"]["reach"] is None
@@ -161,8 +164,8 @@ def test_one_seed_is_no_result(tmp_path: Path) -> None:
 
 def test_a_method_with_one_seed_among_others_has_no_verdict(tmp_path: Path) -> None:
     reader = read(tmp_path, [*runs(["full", "infobatch"]), run("random", 0)])
-    assert "one seed, no result|no verdict" in cells(reader)
-    assert "Random and full data do not both have seeds 1, 2, 3, 4: the difference is over the 1 shared" in reader.text
+    assert "one seed, no result|? too few seeds" in cells(reader)
+    assert "Random and full data do not both have seeds 1, 2, 3, 4: its figures are of the 1 shared" in reader.text
     assert "One seed is a demonstration" not in reader.text
 
 
@@ -172,10 +175,10 @@ def test_what_else_was_measured_has_a_table_of_its_own(tmp_path: Path) -> None:
         return replace(record, further=(Measure(f"error {EVIL}", 0.5 - better, False),))
 
     path = tmp_path / "page.html"
-    page.write([measured(record) for record in runs(["full", "infobatch"])], path, margin=0.5)
+    page.write(Results.of([measured(record) for record in runs(["full", "infobatch"])], 0.5), path)
     assert f"Also measured after training: error {EVIL} (lower is better)" in Reader(path.read_text("utf-8")).text
     assert "+0.1000 [+0.1000, +0.1000]" in Reader(path.read_text("utf-8")).text
-    page.write(runs(), path, margin=0.5)
+    page.write(Results.of(runs(), 0.5), path)
     assert "Also measured" not in Reader(path.read_text("utf-8")).text
 
 
@@ -225,7 +228,7 @@ def test_a_small_margin_has_the_digits_to_be_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("margin", [-0.1, math.nan, math.inf])
 def test_a_margin_must_be_a_number_from_zero_on(tmp_path: Path, margin: float) -> None:
     with pytest.raises(ValueError, match="margin must be a number from 0 on, in the points of the metric, got"):
-        page.write(runs(), tmp_path / "page.html", margin=margin)
+        Results.of(runs(), margin)
     assert not list(tmp_path.iterdir())
 
 
@@ -358,7 +361,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = fashion.load().train
     pictures = {i: (data.images[i][..., None], fashion.CLASSES[data.labels[i]]) for i in range(120)}
     path = tmp_path_factory.mktemp("page") / "page.html"
-    page.write(runs(), path, margin=0.5, pictures=pictures, title="Fashion-MNIST: four methods")
+    page.write(Results.of(runs(), 0.5), path, pictures=pictures, title="Fashion-MNIST: four methods")
     return path
 
 
@@ -398,7 +401,7 @@ def test_the_page_opens_without_complaint_and_fits(chromium: Browser, path: Path
 def test_the_noise_stands_beside_the_share_kept_and_old_pages_have_no_gap(
     chromium: Browser, path: Path, tmp_path: Path
 ) -> None:
-    page.write([replace(record, noise=()) for record in runs()], tmp_path / "old.html", margin=0.5)
+    page.write(Results.of([replace(record, noise=()) for record in runs()], 0.5), tmp_path / "old.html")
     for place, pair in ((path, ("kept", "noise")), (tmp_path / "old.html", ("loss", "kept"))):
         chromium.open(place)
         left, right = (chromium.find(f"#{chart}").rect for chart in pair)
@@ -547,7 +550,7 @@ def test_without_a_script_headline_tables_and_samples_are_there(chromium: Browse
 
 def test_strange_text_is_text_and_long_names_do_not_widen_the_page(chromium: Browser, tmp_path: Path) -> None:
     picture = (np.zeros((2, 2, 1), np.uint8), EVIL)
-    page.write(evil_records(), tmp_path / "evil.html", margin=0.5, pictures={100: picture}, title=EVIL)
+    page.write(Results.of(evil_records(), 0.5), tmp_path / "evil.html", pictures={100: picture}, title=EVIL)
     chromium.open(tmp_path / "evil.html", width=360)
     assert chromium.driver.title == EVIL
     assert chromium.find("h1").text == EVIL
@@ -584,7 +587,7 @@ def test_strange_text_is_text_and_long_names_do_not_widen_the_page(chromium: Bro
 def test_unusual_comparisons_are_drawn_without_complaint(
     chromium: Browser, tmp_path: Path, records: list[RunRecord]
 ) -> None:
-    page.write(records, tmp_path / "page.html", margin=0)
+    page.write(Results.of(records, 0), tmp_path / "page.html")
     chromium.open(tmp_path / "page.html", width=360)
     for chart in ("value", "difference", "loss", "kept", "noise", "scores"):
         chromium.hover(f"#{chart}", 0.6, 0.5)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from infobatch.report import Tick
+from infobatch.records import Tick
 from infobatch.report.progress import BARS, TimeLeft, shown
 
 HALF = Tick("infobatch", 0, epoch=1, epochs=4, done=300, kept=600, total=1000, loss=0.5, seconds=1.25)

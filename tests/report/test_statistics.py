@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from infobatch.report import RunRecord
+from infobatch.records import RunRecord
 from infobatch.report.statistics import Difference, paired, spearman, t_quantile
 
 
@@ -25,7 +25,11 @@ def test_intervals_are_those_of_the_paired_t_test(changes):
 def test_one_seed_has_no_interval_and_no_verdict():
     one = Difference.of([90.0], [91.0])
     assert one.interval == (-math.inf, math.inf)
-    assert one.verdict(0.5) == "one seed: no verdict"
+    assert one.verdict(0.5) == "too few seeds"
+
+
+def test_two_seeds_that_agree_prove_nothing():
+    assert Difference((0.1, 0.1)).verdict(0.5) == "too few seeds"
 
 
 @pytest.mark.parametrize(
@@ -33,8 +37,11 @@ def test_one_seed_has_no_interval_and_no_verdict():
     [
         ((0.0, 0.1, -0.1), "lossless within 0.5"),
         ((-2.0, -2.1, -1.9), "worse by more than 0.5"),
-        ((-0.4, -0.6, -0.5), "worse"),
-        ((-3.0, 3.0), "undecided: more seeds"),
+        ((-0.4, -0.6, -0.5), "worse by 0.50"),
+        ((-0.2, -0.25, -0.21), "within the margin, worse by 0.22"),  # never "lossless"
+        ((0.2, 0.25, 0.21), "lossless within 0.5"),
+        ((-3.0, 3.0, 0.0), "undecided: more seeds"),
+        ((0.0, math.nan, 0.0), "a run diverged"),
     ],
 )
 def test_verdicts(changes, verdict):

@@ -4,53 +4,21 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from infobatch.report import Pair, RunRecord
-from infobatch.report.records import Measure
-from infobatch.report.table import Line, beside_the_paper, comparison, further, timings, verdicts
+from infobatch.records import Measure, RunRecord
+from infobatch.report.outcome import by_method
+from infobatch.report.results import Results
+from infobatch.report.table import Line, beside_the_paper, further, timings, verdicts
 
 METRIC = "test accuracy, %"
 FULL = RunRecord("full", 0, METRIC, True, 1000, (1000, 1000), (0.9, 0.5), (2.0, 2.0), (80.0, 90.0), 0.0)
 PRUNED = RunRecord("infobatch", 0, METRIC, True, 1000, (1000, 600), (0.9, 0.5), (2.0, 1.2), (80.0, 89.0), 0.2)
 
 
-def text(pairs):
-    file = io.StringIO()
-    Console(file=file, width=100).print(comparison(pairs))
-    return [" ".join(line.split()) for line in file.getvalue().splitlines() if line.strip()]
-
-
-def test_one_seed_shows_values_and_differences():
-    rows = text([Pair(FULL, PRUNED)])
-    assert rows[0] == "Full data and InfoBatch (seed 0)"
-    assert "Test accuracy, % 90.00 89.00 -1.00" in rows
-    assert "Samples trained on 2,000 1,600 -400" in rows
-    assert "Training time, s 4.0 3.2 -0.8" in rows
-    assert "Samples saved, % 20.0" in rows
-    assert "Ideal speed-up (samples) 1.25 ×" in rows
-    assert "Realised speed-up (time) 1.25 ×" in rows
-    assert "Realised ÷ ideal 1.00" in rows
-    assert not [row for row in rows if "Noise" in row]
-    assert "Noise: batches as if smaller 1.20 ×" in text([Pair(FULL, replace(PRUNED, noise=(1.0, 1.4)))])
-
-
-def test_several_seeds_show_means_spreads_and_the_paired_difference():
-    better = Pair(replace(FULL, seed=1, values=(94.0,)), replace(PRUNED, seed=1, values=(93.0,)))
-    rows = text([Pair(FULL, PRUNED), better])
-    assert rows[0] == "Full data and InfoBatch (2 paired seeds, mean ± sd)"
-    # The seeds differ by 4 points, the methods by 1 in each of them: pairing takes the seeds' spread out.
-    assert "Test accuracy, % 92.00 ± 2.83 91.00 ± 2.83 -1.00 ± 0.00" in rows
-
-
-def test_a_method_without_a_name_of_its_own_goes_by_its_key():
-    rows = text([Pair(FULL, replace(PRUNED, method="ucb"))])
-    assert rows[1] == "Full data ucb difference"
-
-
 def test_verdicts_over_the_seeds_that_methods_share():
     records = [replace(FULL, seed=s, values=(0.0, 90.0 + s)) for s in range(3)]
     records += [replace(PRUNED, seed=s, values=(0.0, 89.9 + s + 0.1 * s)) for s in (0, 1, 2)]
     records += [replace(PRUNED, method="random", seed=0, values=(0.0, 80.0))]
-    rows = rows_of(verdicts(records, 0.5))
+    rows = rows_of(verdicts(Results.of(records, 0.5)))
     assert rows[:3] == [
         "test accuracy, %, , margin 0.5",
         "saved",
@@ -59,11 +27,21 @@ def test_verdicts_over_the_seeds_that_methods_share():
     assert rows[4:] == [
         *("Full data 0.0 %", "91.00 ± 1.00 (3)"),
         *("InfoBatch +0.00 [-0.25, +0.25] 20.0 % lossless within 0.5", "91.00 ± 1.10 (3) 1.25 ×"),
-        *("Random -10.00 20.0 % one seed: no verdict", "80.00 (1) 1.25 ×"),
+        *("Random -10.00 20.0 % too few seeds", "80.00 (1) 1.25 ×"),
     ]
-    # One more run, which shares no seed with full data, is in the mean but not in the difference.
+    # One more run, which shares no seed with full data, is in no figure: mean and difference are of the same runs.
     more = replace(PRUNED, method="random", seed=7, values=(0.0, 90.0))
-    assert "85.00 ± 7.07 (2, 1 paired) 1.25 ×" in rows_of(verdicts([*records, more], 0.5))
+    assert rows_of(verdicts(Results.of([*records, more], 0.5))) == rows
+
+
+def test_a_speed_up_is_told_of_runs_that_took_turns_alone():
+    alone = replace(PRUNED, beside=("infobatch",))
+    assert "89.00 (1)" in rows_of(verdicts(Results.of([FULL, alone], 0.5)))
+    assert "89.00 (1) 1.25 ×" in rows_of(
+        verdicts(Results.of([FULL, replace(alone, beside=("full", "infobatch"))], 0.5))
+    )
+    slow = replace(PRUNED, preparation=4.8)  # seconds that it took to select
+    assert "89.00 (1) 0.50 ×" in rows_of(verdicts(Results.of([FULL, slow], 0.5)))
 
 
 LONG = "infobatch-adaptive:noise=0.2,steps=stay"
@@ -77,7 +55,7 @@ def test_a_terminal_of_80_columns_shows_everything_uncut(margin, digits):
         for seed in range(12)
     ]
     file = io.StringIO()
-    Console(file=file, width=80).print(verdicts(records, margin))
+    Console(file=file, width=80).print(verdicts(Results.of(records, margin)))
     lines = file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in file.getvalue()
@@ -93,16 +71,16 @@ def test_a_terminal_of_80_columns_shows_everything_uncut(margin, digits):
 
 def test_the_noise_factor_has_a_column_where_a_record_has_it():
     new = replace(PRUNED, noise=(1.0, 1.28))
-    rows = rows_of(verdicts([FULL, new], 0.5))
+    rows = rows_of(verdicts(Results.of([FULL, new], 0.5)))
     assert "test accuracy, % (seeds) difference (95 %) faster noise verdict" in rows
     assert "Full data 0.0 %" in rows  # an old record beside a new one
-    assert "InfoBatch -1.00 20.0 % 1.14 one seed: no verdict" in rows
+    assert "InfoBatch -1.00 20.0 % 1.14 too few seeds" in rows
     assert rows[-1] == "noise: as if batches were so many times smaller"
-    assert "noise" not in " ".join(rows_of(verdicts([FULL, PRUNED], 0.5)))
+    assert "noise" not in " ".join(rows_of(verdicts(Results.of([FULL, PRUNED], 0.5))))
 
 
 def test_a_diverged_run_has_no_difference():
-    rows = rows_of(verdicts([FULL, replace(PRUNED, values=(80.0, float("nan")))], 0.5))
+    rows = rows_of(verdicts(Results.of([FULL, replace(PRUNED, values=(80.0, float("nan")))], 0.5)))
     assert "InfoBatch 20.0 % a run diverged" in rows
 
 
@@ -118,7 +96,7 @@ def test_what_else_was_measured_has_its_own_differences():
         return replace(record, seed=seed, further=measures)
 
     records = [run(FULL, 0, 0.5, 40.0), run(PRUNED, 0, 0.4, 41.0), run(FULL, 1, 0.6, 42.0), run(PRUNED, 1, 0.5, None)]
-    found = rows_of(further(records))
+    found = rows_of(further(Results.of(records, 0.5)))
     assert "error Full data 2 0.55 ± 0.07071" in found
     assert "error InfoBatch 2 0.45 ± 0.07071 +0.1 [+0.1, +0.1]" in found  # less error is better
     assert "probe, % InfoBatch 1 41 +1" in found  # one seed has no interval
@@ -127,12 +105,14 @@ def test_what_else_was_measured_has_its_own_differences():
 def test_measured_figures_stand_beside_the_papers():
     full = [replace(FULL, seed=s, values=(0.0, 90.0 + s), recipe={"epochs": 2}) for s in range(3)]
     runs = [replace(PRUNED, seed=s, values=(0.0, 89.9 + 1.1 * s), recipe={"epochs": 2}) for s in range(3)]
+    whole, pruned = by_method([*full, *runs])
+    [_, single] = by_method([*full, runs[0]])
     lines = [
-        Line("full data", full, full, "95.6"),
-        Line("InfoBatch", runs, full, "95.5", "41.3"),
-        Line("one seed", runs[:1], full, "95.0", "30"),
-        Line("not yet", [], full, "90.0", "30"),
-        Line("Swin-T", [], [], "81.5", note="paper preset only"),
+        Line("full data", whole, "95.6"),
+        Line("InfoBatch", pruned, "95.5", "41.3"),
+        Line("one seed", single, "95.0", "30"),
+        Line("not yet", None, "90.0", "30"),
+        Line("Swin-T", None, "81.5", note="paper preset only"),
     ]
     found = rows_of(beside_the_paper("Table 6", lines))
     assert found[0] == "Table 6"
@@ -146,15 +126,18 @@ def test_measured_figures_stand_beside_the_papers():
 def test_costs_are_the_librarys_and_the_preparations_as_a_share_of_the_training_time():
     dynamic = replace(PRUNED, overhead=0.032, recipe={"epochs": 2})
     static = replace(PRUNED, method="static-el2n", overhead=0.0, preparation=16.0, recipe={"epochs": 2})
+    [pruned, selected] = by_method([dynamic, static, replace(static, seed=1, preparation=16.2)])
     lines = [
-        Line("InfoBatch", [dynamic], [], "76.5", "40", "10.5 h", "0.0028 h"),
-        Line("EL2N", [static, replace(static, seed=1, preparation=16.2)], [], "", "40", "10.5 h", "> 17.5 h"),
-        Line("none", [], []),
+        Line("InfoBatch", pruned, "76.5", "40", "10.5 h", "0.0028 h"),
+        Line("EL2N", selected, "", "40", "10.5 h", "> 17.5 h"),
+        Line("none", None),
     ]
     found = rows_of(beside_the_paper("Table 2", lines, costs=True))
     assert "InfoBatch 76.5 89.00 1 40 20.0 10.5 h 0.0028 h 3.2 0.032 1.0 %" in found
     assert "EL2N 89.00 ± 0.00 2 40 20.0 10.5 h > 17.5 h 3.2 16 503.1 %" in found
     assert "none - 0 - - - -" in found
+    [_, alone] = by_method([replace(FULL, recipe={"epochs": 2}), replace(dynamic, beside=("infobatch",))])
+    assert "alone 89.00 1 20.0 - 0.032 1.0 %" in rows_of(beside_the_paper("", [Line("alone", alone)], costs=True))
     assert "time, paper" not in " ".join(rows_of(beside_the_paper("Table 1", lines[2:], costs=True)))
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 from infobatch.static import Collected, Dynamics, collect, deepfool
 
 N = 70

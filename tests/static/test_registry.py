@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import infobatch
 from infobatch import static
-from infobatch.lab import fashion
+from infobatch.lab.data import fashion
 
 N, HELD_OUT = 240, 60
 WEIGHTED = {"craig"}
@@ -149,7 +149,7 @@ def test_gradients_or_features_by_choice(everything: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "error", "text"),
     [
-        ("k-centre", {}, ValueError, "no static method 'k-centre'; did you mean 'k-center'"),
+        ("k-centre", {}, ValueError, "static method: there is no 'k-centre'; did you mean 'k-center'"),
         ("craig", {"epsilom": 0.1}, TypeError, "craig has no option 'epsilom'; did you mean 'epsilon'"),
         ("margin", {"count": 3}, TypeError, "margin has no option 'count'; it has none"),
         ("glister", {}, TypeError, r"glister needs validation.*got None.*static\.collect\(model, validation_loader\)"),

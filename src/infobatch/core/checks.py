@@ -30,6 +30,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"{f'; did you mean {close[0]!r}?' if close else '.'} Known: {', '.join(known)}"
 
 
+def check_choice(what: str, value: str, known: Iterable[str]) -> None:
+    """Raise, naming the nearest right word, unless ``value`` is one of the known ones."""
+    known = [*known]
+    if value not in known:
+        raise ValueError(f"{what}: there is no {value!r}{nearest(value, known)}")
+
+
 # -- arguments --------------------------------------------------------------------------------------------------------
 
 

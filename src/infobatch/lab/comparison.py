@@ -16,38 +16,46 @@ import torch
 from numpy.typing import NDArray
 
 from .. import __version__, checkpoint
-from ..report.records import RunRecord
+from ..files import write_text
+from ..records import RunRecord
+from ..report.results import Results
 from .coreset import Chosen, Teachers
 from .method import MethodSpec
 from .recipe import Recipe
-from .training import Task, Training, Watch
+from .tasks.task import Task
+from .training import Training, Watch
 
-RECORD, STATE, RECIPE, PICTURES = "record.json", "state.pt", "recipe.json", "pictures.npz"
+RECORD, STATE, RECIPE, MARGIN, PICTURES = "record.json", "state.pt", "recipe.json", "margin.json", "pictures.npz"
 SCORES, SELECTION, TEACHERS = "scores.npy", "selection.npz", "teachers"
-AT_ONCE = 12  # so many models are trained in turn; further methods wait for them
+DEFAULT_MARGIN = 0.5  # points of the metric
+AT_ONCE = 12  # so many models are held in memory; where more take turns, each is put away after its own
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of ``recipe`` with every method and seed, under ``folder``."""
+    """Runs of ``recipe`` with every method and seed, under ``folder``.
+
+    ``margin`` is how much worse still counts as lossless; None leaves it open.
+    """
 
     recipe: Recipe
     methods: Sequence[MethodSpec]
     seeds: Sequence[int]
     folder: Path
+    margin: float | None = None
 
     def run(self, task: Task, watch: Watch = lambda tick: None) -> list[RunRecord]:
         """Train what is missing. The methods of a seed take turns, an epoch each, so that all meet the same machine."""
         self._claim_folder()
         for seed in self.seeds:
-            missing = [m for m in self.methods if not m.shortened and not self._done(m, seed)]
-            for first in range(0, len(missing), AT_ONCE):
-                group = missing[first : first + AT_ONCE]
-                chosen = [self._chosen(task, method, seed, watch) for method in group]
-                self._train([self._begin(task, *run, seed) for run in zip(group, chosen, strict=True)], watch)
-            for method in self.methods:
-                if method.shortened and not self._done(method, seed):
-                    self._train([self._begin(task, method, None, seed, self._shortened(seed))], watch)
+            missing = [method for method in self.methods if not self._done(method, seed)]
+            together = [method for method in missing if not method.shortened]
+            for method in together:
+                self._select(task, method, seed, watch)
+            self._train(task, together, seed, watch)
+            for method in missing:
+                if method.shortened:  # its length is known only now, so that it takes turns with nobody
+                    self._train(task, [method], seed, watch)
         found = self.records()
         self._keep_pictures(task, found)
         return found
@@ -57,29 +65,43 @@ class Comparison:
         paths = [self._place(method, seed) / RECORD for seed in self.seeds for method in self.methods]
         return [RunRecord.from_json(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
 
+    def results(self) -> Results:
+        """What the finished runs say."""
+        return Results.of(self.records(), *margin_of([self.folder], self.margin))
+
     def scores(self, method: str, seed: int) -> NDArray[np.float32]:
         """The score table with which a finished run ended."""
         found: NDArray[np.float32] = np.load(self._place(MethodSpec.parse(method), seed) / SCORES)
         return found
 
-    def _train(self, runs: list[Training], watch: Watch) -> None:
-        for run in runs[:1]:
-            run.warm_up()
-        while going := [run for run in runs if not run.finished]:
-            epoch = min(run.epoch for run in going)
+    def _train(self, task: Task, methods: Sequence[MethodSpec], seed: int, watch: Watch) -> None:
+        """Train these methods in turn, an epoch each, from their start or from where they were interrupted."""
+        held: dict[str, Training] = {}
+        ahead: dict[str, range] = {}
+        by_label = {method.label: method for method in methods}
+        for label, method in by_label.items():
+            run = self._begin(task, method, seed)
+            if not ahead:
+                run.warm_up()
+            ahead[label] = range(run.epoch, run.recipe.epochs)
+            if len(by_label) <= AT_ONCE:
+                held[label] = run
+        for epoch in range(max((epochs.stop for epochs in ahead.values()), default=0)):
+            turns = [label for label, epochs in ahead.items() if epoch in epochs]
             # Who goes first changes, so that no one always follows the same other through the caches.
-            turn = epoch % len(going)
-            for run in going[turn:] + going[:turn]:
-                if run.epoch == epoch:
-                    run.train_epoch(watch)
-                    self._keep(run)
+            first = epoch % max(len(turns), 1)
+            for label in turns[first:] + turns[:first]:
+                run = held.get(label) or self._begin(task, by_label[label], seed)
+                run.train_epoch(watch)
+                run.beside.update(turns)
+                self._keep(run)
 
     def _keep_pictures(self, task: Task, records: Sequence[RunRecord]) -> None:
         """Of the samples that the records name, so that a report can show them without the data."""
         named = {index for record in records for index, _ in (*record.hardest, *record.most_pruned)}
         indices = sorted(named)
-        if indices and hasattr(task, "pictures"):
-            images, captions = task.pictures(indices)
+        if indices and (shown := task.pictures(indices)) is not None:
+            images, captions = shown
             np.savez_compressed(self.folder / PICTURES, indices=indices, images=images, captions=captions)
 
     def epochs_ahead(self) -> int:
@@ -93,25 +115,22 @@ class Comparison:
     def _teachers(self) -> Teachers:
         return Teachers(self.recipe, self.folder / TEACHERS)
 
-    def _chosen(self, task: Task, method: MethodSpec, seed: int, watch: Watch) -> Chosen | None:
-        """What a static method selects, once."""
-        if method.static is None:
-            return None
+    def _select(self, task: Task, method: MethodSpec, seed: int, watch: Watch) -> None:
+        """Let a static method select its samples, once."""
         path = self._place(method, seed) / SELECTION
-        if not path.exists():
+        if method.static is not None and not path.exists():
             chosen = self._teachers.select(task, method, seed, watch)
             path.parent.mkdir(parents=True, exist_ok=True)
             chosen.save(path)
-        return Chosen.load(path)
 
-    def _begin(
-        self, task: Task, method: MethodSpec, chosen: Chosen | None, seed: int, recipe: Recipe | None = None
-    ) -> Training:
-        """The run from its start, or from where it was interrupted."""
-        recipe = recipe or method.applied_to(self.recipe)
+    def _begin(self, task: Task, method: MethodSpec, seed: int) -> Training:
+        """The run from its start, or from where it was interrupted or put away."""
+        place = self._place(method, seed)
+        recipe = self._shortened(seed) if method.shortened else method.applied_to(self.recipe)
+        chosen = Chosen.load(place / SELECTION) if method.static is not None else None
         run = Training(task, recipe, method, seed, chosen)
-        if (path := self._place(method, seed) / STATE).exists():
-            run.load_state_dict(checkpoint.load(path))
+        if (place / STATE).exists():
+            run.load_state_dict(checkpoint.load(place / STATE))
         return run
 
     def _keep(self, run: Training) -> None:
@@ -123,7 +142,7 @@ class Comparison:
             return
         record = run.record(environment())
         np.save(place / SCORES, np.asarray(record.scores, np.float32))
-        _write(place / RECORD, record.to_json() + "\n")
+        write_text(place / RECORD, record.to_json() + "\n")
         (place / STATE).unlink(missing_ok=True)
 
     def _shortened(self, seed: int) -> Recipe:
@@ -137,11 +156,14 @@ class Comparison:
         )
 
     def _claim_folder(self) -> None:
-        """Runs of different recipes must not share a folder."""
+        """Runs of different recipes must not share a folder; the margin is written down before the first of them."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        _, fixed = margin_of([self.folder], self.margin)
+        if self.margin is not None and not fixed and not _has_begun(self.folder):
+            write_text(self.folder / MARGIN, json.dumps({"margin": self.margin}) + "\n")
         path, new = self.folder / RECIPE, self.recipe.as_data()
         if not path.exists():
-            _write(path, json.dumps(new, indent=1) + "\n")
+            write_text(path, json.dumps(new, indent=1) + "\n")
             return
         # A key that did not exist yet when the folder was made had the value that is its default now.
         defaults = {field.name: field.default for field in fields(self.recipe) if field.default is not MISSING}
@@ -159,6 +181,28 @@ class Comparison:
 
     def _place(self, method: MethodSpec, seed: int) -> Path:
         return self.folder / method.label.replace(":", "-").replace("/", "-") / f"seed-{seed}"
+
+
+def margin_of(folders: Sequence[Path], wanted: float | None = None) -> tuple[float, bool]:
+    """The margin of the runs in these folders, and whether it was fixed before the first of them.
+
+    One that was fixed is the only one that can be had.
+    """
+    paths = (path for folder in folders for path in folder.rglob(MARGIN) if _has_begun(path.parent))
+    files = {path: float(json.loads(path.read_text("utf-8"))["margin"]) for path in paths}
+    margin = wanted if wanted is not None else next(iter(files.values()), DEFAULT_MARGIN)
+    for path, fixed in files.items():
+        if fixed != margin:
+            raise ValueError(
+                f"margin: {path.parent} was begun with {fixed:g}, and a margin that is chosen after the runs proves "
+                f"nothing, got {margin:g}: leave --margin out, or compare anew in another folder"
+            )
+    return margin, bool(files)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether an epoch of any run in the folder is done."""
+    return any(any(folder.rglob(file)) for file in (STATE, RECORD))
 
 
 def environment() -> dict[str, Any]:
@@ -184,6 +228,11 @@ def read(folders: Sequence[Path]) -> Iterator[RunRecord]:
             yield RunRecord.from_json(path.read_text(encoding="utf-8"))
 
 
+def read_results(folders: Sequence[Path], margin: float | None = None) -> Results:
+    """What the runs under these folders say."""
+    return Results.of(list(read(folders)), *margin_of(folders, margin))
+
+
 def pictures(folders: Sequence[Path]) -> dict[int, tuple[NDArray[np.uint8], str]]:
     """Samples by their index, as images with a caption, where the runs under these folders have kept them."""
     found: dict[int, tuple[NDArray[np.uint8], str]] = {}
@@ -193,10 +242,3 @@ def pictures(folders: Sequence[Path]) -> dict[int, tuple[NDArray[np.uint8], str]
                 zip(kept["indices"].tolist(), zip(kept["images"], kept["captions"].tolist(), strict=True), strict=True)
             )
     return found
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

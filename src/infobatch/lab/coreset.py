@@ -6,37 +6,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from .. import checkpoint, static
+from ..files import write_text, write_whole
 from ..static import Collected, Selection
 from ..static.selection import count_of
 from .method import HELD_OUT, STATIC, MethodSpec
 from .recipe import Recipe
-from .training import Task, Training, Watch
+from .tasks.device import wait_for
+from .tasks.task import Selectable, Task
+from .training import Training, Watch
 
 _EPOCHS, _LEAST = 0.2, 3  # of the recipe's epochs a teacher trains this share, and not fewer than these
 _ARRAYS, _DISTANCES, _MODEL, _COST = "arrays.npz", "distances.npy", "model.pt", "seconds.json"
-
-
-@runtime_checkable
-class Selectable(Task, Protocol):
-    """A task whose training data can be selected from."""
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The class of each training sample."""
-
-    def plain(self) -> Iterable[tuple[Tensor, Tensor]]:
-        """The training data in its order, as the model sees it without augmentation, with its labels, in batches."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +36,8 @@ class Chosen:
 
     def save(self, path: Path) -> None:
         """Write it as an ``.npz`` file, all of it or nothing."""
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
+        with write_whole(path) as file:
             np.savez(file, indices=self.selection.indices, weights=self.selection.weights, seconds=self.seconds)
-        temporary.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Chosen:
@@ -119,8 +105,8 @@ class Teachers:
             model.load_state_dict(checkpoint.load(place / _MODEL))
             measured, seconds = _timed(lambda: static.collect(model, task.plain(), deepfool=True, progress=False))
             np.save(place / _DISTANCES, measured.need("distances", "deepfool"))
-            _write(place / _COST, {**cost, "distances": seconds})
             cost["distances"] = seconds
+            write_text(place / _COST, json.dumps(cost) + "\n")
         return replace(arrays, distances=np.load(place / _DISTANCES)), cost["arrays"] + cost["distances"]
 
     def _train(self, task: Selectable, seed: int, number: int, watch: Watch) -> None:
@@ -128,7 +114,7 @@ class Teachers:
         place = self._place(seed, number)
         own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
         teacher = MethodSpec(f"teacher-{number}", "full")
-        run = Training(_Unjudged(task), replace(self.recipe, epochs=self.epochs), teacher, own)
+        run = Training(task, replace(self.recipe, epochs=self.epochs), teacher, own, tested=False)
         correct, seconds = [], 0.0
         while not run.finished:
             run.train_epoch(lambda tick: watch(replace(tick, seed=seed)))
@@ -139,35 +125,16 @@ class Teachers:
         place.mkdir(parents=True, exist_ok=True)
         replace(arrays, correct=np.stack(correct).astype(np.int8)).save(place / _ARRAYS)
         checkpoint.save(run.model.state_dict(), place / _MODEL)
-        _write(place / _COST, {"arrays": seconds + sum(run.history["times"])})
+        cost = {"arrays": seconds + sum(run.history["times"])}
+        write_text(place / _COST, json.dumps(cost) + "\n")  # the last: it is there when the others are whole
 
     def _place(self, seed: int, number: int) -> Path:
         return self.folder / f"seed-{seed}" / str(number)
-
-
-class _Unjudged:
-    """The task without its test, which a teacher does not sit."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def evaluate(self, model: nn.Module) -> float:
-        return float("nan")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._task, name)
 
 
 def _timed(work: Callable[[], Collected]) -> tuple[Collected, float]:
     began = time.perf_counter()
     found = work()
     if torch.cuda.is_available():
-        torch.cuda.synchronize()
+        wait_for(torch.device("cuda"))
     return found, time.perf_counter() - began
-
-
-def _write(path: Path, cost: dict[str, float]) -> None:
-    """The last file of a teacher: it is there when the others are whole."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(cost) + "\n", encoding="utf-8")
-    temporary.replace(path)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import methods, static
-from .recipe import Recipe, check_choice
+from ..core.checks import check_choice
+from .recipe import Recipe
 
 # Comparisons that have a name of their own.
 NAMED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -81,6 +82,12 @@ class MethodSpec:
     def static(self) -> str | None:
         """The static method that selects what is trained on, if it is one."""
         return self.name.removeprefix(STATIC) if self.name.startswith(STATIC) else None
+
+    @property
+    def anneals(self) -> bool:
+        """Whether its last epochs are on full data: where the method says so, or an option."""
+        info = methods.info("full" if self.static else self.name)
+        return bool(self.options.get("anneal", info.anneals))
 
     def applied_to(self, recipe: Recipe) -> Recipe:
         """The recipe with this method's number of epochs and learning rate."""

@@ -8,21 +8,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
 
-from ..core.checks import nearest
+from ..core.checks import check_choice
 from . import optimisers
 
 if TYPE_CHECKING:
-    from .training import Task
+    from .tasks.task import Task
 
 _R = TypeVar("_R", bound="Recipe")
 PRECISIONS = ("fp32", "bf16", "fp16")
-
-
-def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
-    """Raise, naming the nearest choice, unless ``value`` is one of them."""
-    choices = list(choices)
-    if value not in choices:
-        raise ValueError(f"{what}: there is no {value!r}{nearest(value, choices)}")
 
 
 @dataclass(frozen=True)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from ..core.method import BatchMethod, Gradients
 from ..dataset import InfoBatch
-from ..report.records import SCORE_EDGES, RunRecord, Tick
+from ..records import SCORE_EDGES, RunRecord, Tick
 from ..schedule import paced
 from ..static.collect import in_eval_mode, last_layer
 from . import optimisers
 from .method import MethodSpec
-from .mixing import MixedLosses, PairLosses
 from .recipe import Recipe
+from .tasks.device import wait_for
+from .tasks.mixing import MixedLosses, PairLosses
+from .tasks.task import Losses, Task
 
 if TYPE_CHECKING:
     from .coreset import Chosen
@@ -30,50 +33,34 @@ if TYPE_CHECKING:
 WARM_UP_STEPS = 10
 TICK_STEPS = 8
 SHOWN = 12  # of the hardest and of the most pruned samples, so many are named in the record
+# Runs whose times can be compared took turns in so many of their epochs: an interruption costs one or two.
+IN_TURN = 0.9
 
 Watch = Callable[[Tick], None]
-Losses = Tensor | tuple[Tensor, Tensor] | MixedLosses
-
-
-class Task(Protocol):
-    """What is trained: data, a model, one loss per sample, and a figure of merit.
-
-    It may also have ``pictures(indices)``, samples for the report, and ``further(model)``, what else is measured after
-    training, once.
-    """
-
-    metric: str
-    higher_is_better: bool
-
-    @property
-    def train(self) -> Dataset[Any]:
-        """The training data, a map-style dataset."""
-
-    def collate(self, batch: Any) -> Any:
-        """A batch of what the dataset gives."""
-
-    def model(self, seed: int) -> nn.Module:
-        """The model as it starts."""
-
-    def losses(self, model: nn.Module, batch: Any, generator: torch.Generator, rows: Tensor | None = None) -> Losses:
-        """One loss per sample; with a second tensor where the score is something else; more where inputs are mixed.
-
-        With ``rows`` only these samples of the batch go through the model; augmentation is drawn for all of it.
-        """
-
-    def evaluate(self, model: nn.Module) -> float:
-        """The metric on held-out data."""
 
 
 class Training:
     """One model on its way: the loop that a user of the library would write.
 
-    ``chosen`` are the samples of a static method, which are trained on in full.
+    ``chosen`` are the samples of a static method, which are trained on in full. One that is not ``tested`` never sees
+    the held-out data.
     """
 
-    def __init__(self, task: Task, recipe: Recipe, method: MethodSpec, seed: int, chosen: Chosen | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        recipe: Recipe,
+        method: MethodSpec,
+        seed: int,
+        chosen: Chosen | None = None,
+        *,
+        tested: bool = True,
+    ) -> None:
         self.task, self.recipe, self.method, self.seed, self.chosen = task, recipe, method, seed, chosen
-        own: dict[str, Any] = {"delta": recipe.delta, "warmup": recipe.warmup, "momentum": recipe.score_momentum}
+        self.tested = tested
+        own: dict[str, Any] = {"warmup": recipe.warmup, "momentum": recipe.score_momentum}
+        if method.anneals:
+            own["delta"] = recipe.delta
         self.selected: NDArray[np.float64] | None = None  # weights of the chosen, where they are not all the same
         if chosen is None:
             self.train_data = InfoBatch(
@@ -106,6 +93,7 @@ class Training:
         self.scheduler = paced(optimisers.schedule(recipe, self.optimizer, recipe.epochs * steps), self.train_data)
         self.scaler = torch.amp.GradScaler("cuda", enabled=recipe.precision == "fp16")
         self.left_out = np.zeros(self.total, np.int32)  # how often each sample was
+        self.beside: Counter[str] = Counter()  # in how many of its epochs another method had a turn too
         self.history: dict[str, list[Any]] = {
             "kept": [],
             "losses": [],
@@ -175,6 +163,7 @@ class Training:
                 watch(self._tick(epoch, done, kept, mean, before + seconds, expected))
                 since = time.perf_counter()
         self._look_at_left_out()
+        wait_for(weighted.device)
         seconds += time.perf_counter() - since
         self._note(trained, weighted.item() / worth * (kept / max(trained, 1)), seconds)
 
@@ -237,9 +226,9 @@ class Training:
             values.append(value)
 
     def _judged(self) -> float:
-        """The metric, after this epoch; NaN where the recipe does not ask for it."""
+        """The metric, after this epoch; NaN where the recipe does not ask for it or the run is not tested."""
         done = self.epoch + 1
-        if done % self.recipe.judge_every and done != self.recipe.epochs:
+        if not self.tested or (done % self.recipe.judge_every and done != self.recipe.epochs):
             return float("nan")
         return self.task.evaluate(self._judge)
 
@@ -277,7 +266,8 @@ class Training:
             preparation=0.0 if self.chosen is None else self.chosen.seconds,
             hardest=_top(np.nan_to_num(scores, nan=-np.inf), SHOWN),
             most_pruned=_top(self.left_out, SHOWN),
-            further=tuple(self.task.further(self._judge)) if hasattr(self.task, "further") else (),
+            beside=tuple(label for label, epochs in self.beside.items() if epochs >= IN_TURN * self.recipe.epochs),
+            further=tuple(self.task.further(self._judge)),
             recipe=self.recipe.as_data(),
             environment=environment,
             scores=tuple(scores.tolist()),
@@ -296,6 +286,7 @@ class Training:
             "generators": [self.generator.get_state(), self.loader.generator.get_state()],
             "left_out": torch.from_numpy(self.left_out.copy()),
             "history": copy.deepcopy(self.history),
+            "beside": dict(self.beside),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -311,6 +302,7 @@ class Training:
             generator.set_state(found)
         self.left_out = state["left_out"].numpy().copy()
         self.history = copy.deepcopy(state["history"])
+        self.beside = Counter(state.get("beside", {}))  # states of older versions do not know
 
 
 def _top(values: NDArray[Any], count: int) -> tuple[tuple[int, float], ...]:

@@ -14,7 +14,7 @@ import builtins
 import inspect
 from typing import Any, TypeVar
 
-from ..core.checks import nearest
+from ..core.checks import check_choice, nearest
 from ..core.draw import fixed_size, systematic
 from ..core.method import BatchMethod, Epoch, Memory, Method, MethodInfo
 from ..core.weights import Weights
@@ -88,10 +88,8 @@ def create(name: str, **options: Any) -> Method:
 
 
 def _find(name: str) -> type[Method]:
-    try:
-        return _REGISTRY[name]
-    except KeyError:
-        raise ValueError(f"method: there is no {name!r}{nearest(name, list())}") from None
+    check_choice("method", name, list())
+    return _REGISTRY[name]
 
 
 def options_of(name: str) -> builtins.list[str]:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ..records import RunRecord
 from .outcome import Outcome
-from .records import RunRecord
 
 Pictures = Mapping[int, tuple[NDArray[np.uint8], str]]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..records import SCORE_EDGES, RunRecord
 from .outcome import Band, Outcome
-from .records import SCORE_EDGES, RunRecord
 
 COLOURS = 6  # besides full data's grey; further methods have them again, dashed
 

@@ -1,21 +1,28 @@
-"""A comparison as files for others: its figures as CSV, its picture as PNG, SVG or PDF."""
+"""A comparison as files for others: its table and its curves as CSV, its picture as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from csv import writer
 from itertools import accumulate
 from pathlib import Path
+from statistics import mean, stdev
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from .outcome import Outcome, outcomes
+from .outcome import Outcome
 from .picture import FAINT, FORMATS, INK, dress, plain
-from .records import RunRecord
+from .results import Results
 
+# Of the table: a row per method, and again for each of what else was measured after training.
+ROWS = (
+    *("measure", "method", "seeds", "mean", "sd", "difference", "low", "high", "verdict"),
+    *("saved", "noise", "samples", "seconds", "ideal_speedup", "realised_speedup"),
+)
 COLUMNS = ("method", "seed", "epoch", "total", "kept", "samples", "loss", "seconds", "metric", "value")
 # As on the page: full data is grey, and what comes after the last colour begins again, dashed.
 COLOURS = ("#6d7078", "#0072b2", "#c2500a", "#00785a", "#a03c86", "#876300", "#5b4bc4")
@@ -23,33 +30,60 @@ METHODS = len(COLOURS) - 1
 STYLES = ("-", "--", ":")
 
 
-def csv(records: Sequence[RunRecord], path: str | Path) -> None:
+def table(results: Results, path: str | Path) -> None:
+    """What the terminal and the page show of a comparison, in ``ROWS``; what cannot be told is empty.
+
+    ``low`` and ``high`` are the ends of the difference's 95 % interval. The margin is the metric's own, so there is no
+    verdict on further measures.
+    """
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        lines = writer(file, lineterminator="\n")
+        lines.writerow(ROWS)
+        for judged in (results.methods, *results.further):
+            for outcome in judged:
+                lines.writerow(_row(outcome, outcome.verdict(results.margin) if judged is results.methods else ""))
+
+
+def _row(outcome: Outcome, verdict: str) -> list[object]:
+    values, change = outcome.values, outcome.difference
+    several = change is not None and len(change.values) > 1
+    return [
+        *(outcome.runs[0].metric, outcome.method, len(values), mean(values)),
+        stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else None,
+        None if change is None else change.mean,
+        *(change.interval if change is not None and several else (None, None)),
+        *(verdict, outcome.saved, outcome.noise),
+        *(mean(run.samples for run in outcome.compared), mean(run.seconds_in_all for run in outcome.compared)),
+        *(outcome.ideal, outcome.realised),
+    ]
+
+
+def epochs(results: Results, path: str | Path) -> None:
     """A line per run and epoch, in ``COLUMNS``; ``epoch`` counts from 1 and ``samples`` adds ``kept`` up.
 
     Where records have the noise factor, there is a column for it. The numbers are written in full: read back, they are
     the same.
     """
-    outcomes(records)
-    columns = (*COLUMNS, "noise") if any(run.noise for run in records) else COLUMNS
+    columns = (*COLUMNS, "noise") if any(run.noise for run in results.runs) else COLUMNS
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         lines = writer(file, lineterminator="\n")
         lines.writerow(columns)
-        for run in records:
+        for run in results.runs:
             noise = run.noise or [""] * len(run.kept)
-            epochs = zip(run.kept, accumulate(run.kept), run.losses, run.times, run.values, noise, strict=True)
-            for epoch, (kept, samples, loss, seconds, value, factor) in enumerate(epochs, 1):
+            curves = zip(run.kept, accumulate(run.kept), run.losses, run.times, run.values, noise, strict=True)
+            for epoch, (kept, samples, loss, seconds, value, factor) in enumerate(curves, 1):
                 row = [run.method, run.seed, epoch, run.total, kept, samples, loss, seconds, run.metric, value, factor]
                 lines.writerow(row[: len(columns)])
 
 
-def figure(records: Sequence[RunRecord], path: str | Path) -> None:
+def figure(results: Results, path: str | Path) -> None:
     """The metric against the samples trained on, and each method's difference to full data at the end.
 
     Means over the seeds with their 95 % intervals. The ending of ``path``, one of ``FORMATS``, says in which format.
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise ValueError(f"path must end in one of {', '.join(FORMATS)}, which says the format, got {path}")
-    found = outcomes(records)
+    found = results.methods
     drawn = Figure(figsize=(12, max(4.2, 1.9 + 0.45 * len(found))), dpi=150, layout="constrained")
     curves, differences = drawn.subplots(1, 2, width_ratios=(3, 2))
     _curves(curves, found)

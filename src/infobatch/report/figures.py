@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
+from ..records import RunRecord, title
 from .picture import FAINT, FULL, INK, PRUNED, SAVED, dress, plain
-from .records import RunRecord, title
 from .statistics import paired
 
 ENDINGS = (".png", ".svg", ".csv")

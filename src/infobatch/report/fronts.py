@@ -17,9 +17,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from ..records import RunRecord, options
+from .numbers import percent
 from .outcome import Outcome, outcomes
 from .picture import FAINT, INK, dress, plain
-from .records import RunRecord, options
 from .statistics import digits_of, spearman, spread
 
 FORMATS = (".png", ".svg")
@@ -187,7 +188,7 @@ def _draw_front(axes: Axes, front: Front, margin: float, width: int) -> None:
     room = 0.06 * (max(ends) - min(ends)) or 1
     axes.set_ylim(min(ends) - room, max(ends) + room)
     axes.set_xlim(0, 1.07 * max(0.1, *(point.outcome.saved for point in front.points)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.0f} %"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share, 0)))
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
 
@@ -315,7 +316,7 @@ def _table(front: Front, margin: float) -> str:
         cells = [
             f"`{outcome.method}`",
             str(len(outcome.pairs)),
-            f"{100 * outcome.saved:.1f} %",
+            percent(outcome.saved),
             *noise,
             change,
             verdict,

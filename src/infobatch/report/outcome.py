@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
-from .records import SCORE_EDGES, Pair, RunRecord, options, title
+from ..records import SCORE_EDGES, Pair, RunRecord, options, title
 from .statistics import Difference, paired, t_quantile
-
-# Epochs of a run whose times per sample differ by more than this factor make its time worth a warning.
-UNEVEN = 1.5
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,16 @@ class Outcome:
         return "" if self.difference is None else self.difference.verdict(margin)
 
     @property
+    def compared(self) -> tuple[RunRecord, ...]:
+        """The runs that all figures speak of: those with a partner on full data, or all where none has one."""
+        return tuple(pair.pruned for pair in self.pairs) or self.runs
+
+    @property
+    def values(self) -> list[float]:
+        """The metric at the end."""
+        return [run.value for run in self.compared]
+
+    @property
     def saved(self) -> float:
         """The share of full data's samples that was not trained on."""
         if not self.pairs:
@@ -81,10 +88,27 @@ class Outcome:
 
     @property
     def noise(self) -> float | None:
-        """The mean noise factor, of the runs that ``saved`` speaks of; None where no record has it."""
-        known = [run.mean_noise for run in [pair.pruned for pair in self.pairs] or self.runs]
-        values = [value for value in known if value is not None]
+        """The mean noise factor; None where no record has it."""
+        values = [run.mean_noise for run in self.compared if run.mean_noise is not None]
         return mean(values) if values else None
+
+    @property
+    def ideal(self) -> float | None:
+        """The speed-up if time went with the samples alone, the median of the pairs."""
+        return median(pair.ideal for pair in self.pairs) if self.pairs else None
+
+    @property
+    def realised(self) -> float | None:
+        """The speed-up as measured, the median of the pairs; None where a run did not take turns with full data."""
+        ratios = [pair.realised for pair in self.pairs]
+        known = [ratio for ratio in ratios if ratio is not None]
+        return median(known) if known and len(known) == len(ratios) else None
+
+    @property
+    def efficiencies(self) -> list[float]:
+        """Realised ÷ ideal speed-up of each pair, where all of them took turns."""
+        found = [pair.efficiency for pair in self.pairs]
+        return [ratio for ratio in found if ratio is not None] if self.realised is not None else []
 
     @property
     def samples(self) -> tuple[float, ...]:

@@ -12,7 +12,6 @@ import html
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from statistics import mean, median
@@ -21,10 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from ..records import RunRecord
 from .album import Album, Pictures, hardest, most_pruned
 from .charts import as_json, chart_data, colour, has_inside
-from .outcome import UNEVEN, Outcome, outcomes
-from .records import RunRecord, by_further_measures
+from .numbers import percent
+from .outcome import Outcome
+from .results import Note, Results, name_seeds, place
 from .statistics import digits_of
 
 TITLE = "Trained on fewer samples"
@@ -35,41 +36,31 @@ NOISE = """<figure>
 </figure>"""
 
 
-def write(
-    records: Sequence[RunRecord],
-    path: str | Path,
-    *,
-    margin: float,
-    pictures: Pictures | None = None,
-    title: str = TITLE,
-) -> None:
+def write(results: Results, path: str | Path, *, pictures: Pictures | None = None, title: str = TITLE) -> None:
     """Write the page of a comparison to ``path``.
 
-    ``margin`` is how much worse, in the metric's points, still counts as lossless. ``pictures`` shows samples by their
-    index: an image of height × width × channels bytes, and a caption.
+    ``pictures`` shows samples by their index: an image of height × width × channels bytes, and a caption.
     """
-    if not 0 <= margin < math.inf:
-        raise ValueError(f"margin must be a number from 0 on, in the points of the metric, got {margin}")
-    text = _page(outcomes(records), margin, Album(pictures or {}), title)
-    Path(path).write_text(text, encoding="utf-8")
+    Path(path).write_text(_page(results, Album(pictures or {}), title), encoding="utf-8")
 
 
-def _page(found: Sequence[Outcome], margin: float, album: Album, title: str) -> str:
+def _page(results: Results, album: Album, title: str) -> str:
+    found, margin, digits = results.methods, results.margin, results.digits
     files = resources.files(__package__)
     frame, style, script = (files.joinpath(f"page.{end}").read_text(encoding="utf-8") for end in ("html", "css", "js"))
-    metric, digits = found[0].runs[0].metric, digits_of(margin)
+    metric = results.metric
     return Template(frame).substitute(
         title=_text(title),
         lede=_text(_lede(found, margin)),
         metric=_text(metric[:1].upper() + metric[1:]),
-        notes="\n".join(_notes(found)),
+        notes="\n".join(map(_note, results.notes())),
         cards="\n".join(_card(outcome, margin, digits) for outcome in found if outcome.method != "full"),
         spread="mean of the seeds, shaded: its 95 % interval" if _several(found) else "one seed",
-        results=_results(found, margin, digits) + _further(found),
+        results=_results(found, margin, digits) + _further(results),
         cost=_cost(found),
         noise=NOISE if _noisy(found) else "",
         inside=_inside(found, album),
-        made=_made([run for outcome in found for run in outcome.runs]),
+        made=_made(results.runs),
         data=as_json(chart_data(found, margin, digits)),
         style=style,
         style_hash=_hash(style),
@@ -91,67 +82,8 @@ def _lede(found: Sequence[Outcome], margin: float) -> str:
     return f"{', '.join(what)}. Judged by {first.metric} ({better} is better) at the end; margin {margin:g}."
 
 
-def _notes(found: Sequence[Outcome]) -> Iterator[str]:
-    """What a reader must know before trusting a figure."""
-    full = next((outcome for outcome in found if outcome.method == "full"), None)
-    others = [outcome for outcome in found if outcome is not full]
-    if full is None:
-        yield _note("There is no run on full data, so there is nothing to compare with: run the method full too.", True)
-    elif not others:
-        yield _note("There are only runs on full data: run a method with the same seeds.", True)
-    elif max(len(outcome.pairs) for outcome in others) < 2:
-        yield _note(
-            "One seed is a demonstration, not a result: no interval and no verdict can be given. Run five.", True
-        )
-    if full is not None:
-        for outcome in others:
-            yield from _notes_on_seeds(outcome, full)
-    yield from _notes_on_times(found)
-
-
-def _notes_on_seeds(outcome: Outcome, full: Outcome) -> Iterator[str]:
-    ours, theirs = ({run.seed for run in o.runs} for o in (outcome, full))
-    if not ours & theirs:
-        yield _note(f"{outcome.name} shares no seed with full data: there is no difference to tell.")
-    elif lacking := sorted(ours ^ theirs):
-        yield _note(
-            f"{outcome.name} and full data do not both have {_seeds(lacking)}: the difference is over the "
-            f"{len(outcome.pairs)} shared, the curves over all that each has."
-        )
-    if outcome.diverged:
-        yield _note(
-            f"{outcome.name}: {_seeds(outcome.diverged)} ended without a number, here or on full data. Leaving out "
-            "what failed would flatter, so there is no difference and no verdict."
-        )
-
-
-def _notes_on_times(found: Sequence[Outcome]) -> Iterator[str]:
-    uneven = max(run.unevenness for outcome in found for run in outcome.runs)
-    if uneven > UNEVEN:
-        yield _note(
-            f"The machine was busy: per sample, the slowest epoch of a run took {uneven:.1f} times as long as the "
-            "fastest. Do not trust the times."
-        )
-    pairs = [pair for outcome in found for pair in outcome.pairs]
-    if any(_place(pair.full) != _place(pair.pruned) for pair in pairs):
-        yield _note("Runs of one seed were made in different environments (below): do not compare their times.")
-
-
-def _note(text: str, loud: bool = False) -> str:
-    return f'<p class="note{" loud" if loud else ""}" role="note">{_text(text)}</p>'
-
-
-def _place(run: RunRecord) -> dict[str, Any]:
-    return {key: value for key, value in run.environment.items() if key != "command"}
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    """Name seeds.
-
-    >>> _seeds([3]), _seeds([3, 4])
-    ('seed 3', 'seeds 3, 4')
-    """
-    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+def _note(note: Note) -> str:
+    return f'<p class="note{" loud" if note.loud else ""}" role="note">{_text(note.text)}</p>'
 
 
 def _card(outcome: Outcome, margin: float, digits: int) -> str:
@@ -169,7 +101,7 @@ def _card(outcome: Outcome, margin: float, digits: int) -> str:
         noise = f'<p class="soft">as if batches were {outcome.noise:.2f} times smaller</p>'
     return (
         f'<article class="card"><h2>{_key(outcome)}{_text(outcome.name)}</h2>'
-        f'<p class="big">{_percent(outcome.saved)} <small>fewer samples</small></p>{noise}{said}'
+        f'<p class="big">{percent(outcome.saved)} <small>fewer samples</small></p>{noise}{said}'
         f"<p>{_verdict(outcome, margin)}</p></article>"
     )
 
@@ -193,10 +125,10 @@ def _interval(outcome: Outcome, digits: int) -> str:
 
 
 def _verdict(outcome: Outcome, margin: float) -> str:
-    """As a badge. Below two paired seeds there is none."""
+    """As a badge."""
     if outcome.diverged:
-        return f'<span class="verdict bad">✗ {_seeds(outcome.diverged)} diverged</span>'
-    if outcome.difference is None or len(outcome.pairs) < 2:
+        return f'<span class="verdict bad">✗ {name_seeds(outcome.diverged)} diverged</span>'
+    if outcome.difference is None:
         return '<span class="verdict open">no verdict</span>'
     text = outcome.difference.verdict(margin)
     kind, sign = {"lossless": ("good", "✓"), "worse": ("bad", "✗")}.get(text.split()[0], ("open", "?"))
@@ -211,26 +143,24 @@ def _results(found: Sequence[Outcome], margin: float, digits: int) -> str:
     heads = [f"{metric}, mean ± sd", "difference, 95 % interval"] if several else [metric, "difference"]
     rows = []
     for outcome in found:
-        values = [run.value for run in outcome.runs]
+        values = outcome.values
         verdict = "" if outcome.method == "full" else _verdict(outcome, margin)
         rows.append((outcome, [str(len(values)), _spread(values, digits), _paired(outcome, digits), verdict]))
     about = "Differences are taken seed by seed against full data; positive is better."
     return _table("Results", ["seeds", *heads, "verdict"], rows, about)
 
 
-def _further(found: Sequence[Outcome]) -> str:
+def _further(results: Results) -> str:
     """What else was measured after training; nothing where nothing was."""
-    runs = [run for outcome in found for run in outcome.runs]
     parts = []
-    for alike in by_further_measures(runs):
+    for judged in results.further:
         rows = []
-        for outcome in outcomes(alike):
-            outcome = replace(outcome, number=next(o.number for o in found if o.method == outcome.method))
-            values = [run.value for run in outcome.runs]
+        for outcome in judged:
+            values = outcome.values
             digits = digits_of(abs(mean(values)) / 100) if all(map(math.isfinite, values)) else 2
             rows.append((outcome, [str(len(values)), _spread(values, digits), _paired(outcome, digits)]))
-        metric = alike[0].metric
-        better = "higher" if alike[0].higher_is_better else "lower"
+        metric = judged[0].runs[0].metric
+        better = "higher" if judged[0].runs[0].higher_is_better else "lower"
         about = f"Also measured after training: {metric} ({better} is better). A positive difference is better."
         parts.append(_table("Also measured", ["seeds", metric, "difference, 95 % interval"], rows, about))
     return "".join(parts)
@@ -242,17 +172,17 @@ def _cost(found: Sequence[Outcome]) -> str:
     heads += ["seconds", "ideal speed-up", "realised speed-up", "realised ÷ ideal"]
     rows = []
     for outcome in found:
-        samples, seconds = (mean(getattr(run, what) for run in outcome.runs) for what in ("samples", "seconds"))
-        cells = [f"{samples:,.0f}", _percent(outcome.saved)]
+        samples, seconds = (
+            mean(getattr(run, what) for run in outcome.compared) for what in ("samples", "seconds_in_all")
+        )
+        cells = [f"{samples:,.0f}", percent(outcome.saved)]
         if noisy:
             cells.append("" if outcome.noise is None else f"{outcome.noise:.2f}")
-        speed = ["", "", ""]
-        if pairs := outcome.pairs:
-            ideal, realised = median(pair.ideal for pair in pairs), median(pair.realised for pair in pairs)
-            speed = [f"{ideal:.2f} ×", f"{realised:.2f} ×", _ranged([pair.efficiency for pair in pairs])]
+        speed = ["" if ratio is None else f"{ratio:.2f} ×" for ratio in (outcome.ideal, outcome.realised)]
+        speed.append(_ranged(outcome.efficiencies) if outcome.efficiencies else "")
         rows.append((outcome, [*cells, f"{seconds:,.1f}", *speed]))
     over = "Samples and seconds are means of the seeds, speed-ups medians of the pairs with full data [least, most]. "
-    about = "Ideal: if time went with the samples alone. Realised: as measured over the training loop."
+    about = "Ideal: if time went with the samples alone. Realised: as measured, with what it took to select a subset."
     if noisy:
         most = max(outcome.noise or 1 for outcome in found)
         about += f" Noise, mean of the epochs: {most:.2f} is as if batches were {most:.2f} times smaller."
@@ -309,7 +239,7 @@ def _made(runs: Sequence[RunRecord]) -> str:
     shown = "".join(f'<pre class="box" tabindex="0"><code>{_text(command)}</code></pre>' for command in commands)
     overhead = sum(run.overhead for run in runs) / sum(run.seconds for run in runs)
     environment = [
-        *_facts([_place(run) for run in runs]),
+        *_facts([place(run) for run in runs]),
         ("time in the library", f"{100 * overhead:.2g} % of training"),
     ]
     return shown + (
@@ -389,10 +319,6 @@ def _number(value: float, form: str) -> str:
     """
     text = format(value, form)
     return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")
-
-
-def _percent(share: float) -> str:
-    return f"{_number(100 * share, '.1f')} %"
 
 
 def _hash(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from .records import Tick, title
+from ..records import Tick, title
 
 BARS = 16  # more are not shown at once: those of finished runs go
 

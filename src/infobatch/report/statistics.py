@@ -10,7 +10,7 @@ from statistics import mean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
-from .records import RunRecord
+from ..records import RunRecord
 
 # Two-sided 97.5 % quantiles of Student's t for 1 … 30 degrees of freedom; beyond, the normal's with a correction.
 _T = (
@@ -18,6 +18,7 @@ _T = (
     2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484,
     2.0452, 2.0423,
 )  # fmt: skip
+FEWEST = 3  # so many paired seeds a verdict needs
 
 
 def t_quantile(degrees: int) -> float:
@@ -39,6 +40,8 @@ class Difference:
     >>> d = Difference.of([92.0, 91.5, 91.8], [91.9, 91.7, 91.8])
     >>> round(d.mean, 3), [round(x, 2) for x in d.interval], d.verdict(0.5)
     (0.033, [-0.35, 0.41], 'lossless within 0.5')
+    >>> Difference((-0.2, -0.25, -0.21)).verdict(0.5)
+    'within the margin, worse by 0.22'
     """
 
     values: tuple[float, ...]
@@ -73,17 +76,23 @@ class Difference:
         return format(self.mean, form) + (f" [{low}, {high}]" if len(self.values) > 1 else "")
 
     def verdict(self, margin: float) -> str:
-        """What the interval says: lossless within the margin, worse, or not enough seeds to tell."""
+        """What the interval says, from three seeds on: two may agree by chance, and their interval is of no width then.
+
+        A method that is worse for certain is never called lossless, however small the difference.
+        """
         if not all(map(math.isfinite, self.values)):
             return "a run diverged"
+        if len(self.values) < FEWEST:
+            return "too few seeds"
         low, high = self.interval
         if low > -margin:
-            return f"lossless within {margin:g}"
+            return f"lossless within {margin:g}" if high >= 0 else f"within the margin, worse by {self._lost(margin)}"
         if high < -margin:
             return f"worse by more than {margin:g}"
-        if high < 0:
-            return "worse"
-        return "one seed: no verdict" if len(self.values) < 2 else "undecided: more seeds"
+        return "undecided: more seeds" if high >= 0 else f"worse by {self._lost(margin)}"
+
+    def _lost(self, margin: float) -> str:
+        return f"{-self.mean:.{digits_of(margin)}f}"
 
 
 def paired(records: Sequence[RunRecord], method: str, other: str = "full") -> list[tuple[RunRecord, RunRecord]]:

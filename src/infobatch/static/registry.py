@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import nearest
+from ..core.checks import check_choice, nearest
 from .collected import HOW, Collected
 from .glister import glister
 from .greedy import Picks
@@ -235,10 +235,8 @@ def _warn_of_lost_classes(lost: builtins.list[Any], count: int, classes: int) ->
 
 
 def _find(name: str) -> StaticMethod:
-    try:
-        return METHODS[name]
-    except KeyError:
-        raise ValueError(f"there is no static method {name!r}{nearest(name, list())}") from None
+    check_choice("static method", name, list())
+    return METHODS[name]
 
 
 def _validation(name: str, held_out: Any) -> tuple[Any, Any, Any]:

@@ -1,0 +1,36 @@
+"""The application: its commands, in the order in which its help names them."""
+
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from .demo import demo
+from .lists import list_
+from .reports import front, report
+from .runs import compare, train
+from .select import select
+from .tables import table
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def version(wanted: bool) -> None:
+    """Say which version this is, and stop."""
+    if wanted:
+        typer.echo(f"infobatch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def infobatch(
+    version: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Train on fewer samples, reach the same model."""
+
+
+for command in (demo, train, compare, report, front, table, select):
+    app.command()(command)
+app.command("list")(list_)

@@ -1,0 +1,116 @@
+"""What several commands share: their options, their checks, and how they run a comparison."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.console import Console
+
+from ..lab import recipes
+from ..lab.comparison import Comparison, margin_of
+from ..lab.method import MethodSpec
+from ..report.progress import TimeLeft, shown
+from ..report.results import Results
+from ..report.table import further, verdicts
+
+Preset = Annotated[str, typer.Option(help="small (two CPU cores, minutes) or paper (the paper's set-up).")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Change the recipe: KEY=VALUE, as often as needed.")]
+Folder = Annotated[Path | None, typer.Option("--data", help="Folder with the data set.", show_default="usual places")]
+Out = Annotated[Path, typer.Option(help="Folder for the runs; what is finished there is not repeated.")]
+Margin = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="How much worse counts as lossless, in the metric's points.",
+        show_default="what the first run was begun with, else 0.5",
+    ),
+]
+
+
+class Sweep(NamedTuple):
+    """Which methods, and which seeds."""
+
+    methods: Sequence[str]
+    seeds: Sequence[int]
+
+
+def run(
+    recipe: str,
+    preset: str,
+    settings: list[str] | None,
+    plan: Sweep,
+    data: Path | None,
+    out: Path,
+    margin: float | None = None,
+    judged: bool = True,
+) -> Comparison:
+    """Train what is missing, and say how far it is; the margin of what is ``judged`` is fixed before."""
+    folder = out / Path(recipe).stem
+    try:
+        margin = margin_of([folder], margin)[0] if judged else None
+        chosen = recipes.get(recipe, preset).changed(settings or [])
+        specs = [MethodSpec.parse(method) for method in plan.methods]
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+    return train_all(Comparison(chosen, specs, plan.seeds, folder, margin), data)
+
+
+def train_all(comparison: Comparison, data: Path | None, left: TimeLeft | None = None) -> Comparison:
+    """Train what is missing of a comparison, and show how long it will take."""
+    try:
+        task = comparison.recipe.create_task(data)
+        with shown(Console(), left or TimeLeft(comparison.epochs_ahead())) as watch:
+            comparison.run(task, watch)
+    except (FileNotFoundError, TypeError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+    except KeyboardInterrupt:
+        typer.echo("Stopped. The same command goes on after the last finished epoch.", err=True)
+        raise typer.Exit(130) from None
+    return comparison
+
+
+def tell(results: Results) -> None:
+    """Print the table of a comparison, what else was measured, and what a reader must know."""
+    console = Console()
+    console.print(verdicts(results))
+    if results.further:
+        console.print(further(results))
+    for note in results.notes():
+        console.print(note.text, highlight=False, soft_wrap=True)
+
+
+def check_path(option: str, path: Path, endings: Sequence[str] = ()) -> None:
+    """Say what is wrong with an output file, before the work and not after it."""
+    problem = unwritable(path)
+    if endings and path.suffix.lower() not in endings:
+        problem = f"{path} must end in {'one of ' * (len(endings) > 1)}{', '.join(endings)}."
+    if problem:
+        raise typer.BadParameter(problem, param_hint=option)
+
+
+def unwritable(path: Path) -> str | None:
+    """Why a file cannot be written at ``path``; None if it can. Asked before training, not after it."""
+    if path.is_dir():
+        return f"{path} is a folder; name a file."
+    if not path.parent.is_dir():
+        return f"the folder {path.parent} does not exist; create it first."
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        return f"{path} cannot be written."
+    return None
+
+
+def split_methods(text: str) -> list[str]:
+    """The methods of a list by commas, whose options have commas too.
+
+    >>> split_methods("full,random:ratio=0.3,rescale=true,infobatch")
+    ['full', 'random:ratio=0.3,rescale=true', 'infobatch']
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        if "=" in part and ":" not in part and found:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found

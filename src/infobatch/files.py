@@ -1,0 +1,71 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+_ABANDONED = 3600.0  # seconds after which a half-written file has no writer any more
+
+
+@contextlib.contextmanager
+def write_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write, which takes its place at ``path`` when all of it is on the disk; after an error it does not.
+
+    It is written beside its place, forced to disk, then renamed; a file that was there stays until that moment,
+    whenever the process or the machine dies. Where ``path`` is a symbolic link, the file it points to is written.
+
+    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with write_whole(path) as file:
+    ...     _ = file.write(b"all of it")
+    >>> path.read_text()
+    'all of it'
+    """
+    path = Path(os.path.realpath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            if os.name == "posix":
+                mask = os.umask(0)
+                os.umask(mask)
+                os.fchmod(file.fileno(), 0o666 & ~mask)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    _sync_folder(path.parent)
+    _remove_abandoned(path)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text, as UTF-8, whole or not at all."""
+    with write_whole(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Delete what writers of this file that were killed long ago have left."""
+    for part in path.parent.glob(f".{path.name}.*.part"):
+        with contextlib.suppress(OSError):
+            if time.time() - part.stat().st_mtime > _ABANDONED:
+                part.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the rename itself to disk, where folders can be opened (not on Windows)."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""What is trained on: data sets by name, read from a folder."""

@@ -1,0 +1,44 @@
+"""Every data set that a recipe can name, with what it needs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import alpaca, datasets, fashion_scenes, scenes
+from .source import Source
+
+
+class Entry(NamedTuple):
+    """A data set: its name in a recipe, what it holds, what it needs in a folder, and where to get that."""
+
+    name: str
+    holds: str
+    needs: str
+    home: str
+
+
+def entries() -> list[Entry]:
+    """All of them, those of one kind together."""
+    return [
+        *(_entry(name, "images", source) for name, source in datasets.SOURCES.items()),
+        Entry(datasets.PACKAGED, "images", "nothing", "10,000 images of fashion-mnist that come with the package"),
+        Entry(
+            f"{datasets.HUGGING_FACE}NAME",
+            "images",
+            "no folder: NAME is one that save_to_disk wrote, or a name on the hub",
+            "https://huggingface.co/datasets (with the package datasets)",
+        ),
+        *(_entry(name, "label maps", source) for name, source in scenes.SOURCES.items()),
+        Entry(
+            fashion_scenes.NAME,
+            "boxes",
+            "nothing, or the files of fashion-mnist",
+            "made of the 10,000 images of fashion-mnist that come with the package, or of all 60,000",
+        ),
+        _entry(alpaca.NAME, "texts", alpaca.SOURCE),
+    ]
+
+
+def _entry(name: str, holds: str, source: Source) -> Entry:
+    further = f" (also in {', '.join(source.folders)})" if source.folders else ""
+    return Entry(name, holds, " or ".join(source.files) + further, source.home)

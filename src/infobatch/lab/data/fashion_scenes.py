@@ -1,0 +1,70 @@
+"""Scenes with known boxes, made of the pictures of Fashion-MNIST: data for object detection."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from . import fashion
+
+NAME = "fashion-scenes"
+SIDE = 64  # pixels of a scene
+OBJECTS = 4  # at most, in a scene
+_SIZES = (20, 36)  # of a picture in a scene, before its black margin is taken off
+_TRIES = 10  # to find a place that is free
+
+
+class Scene(NamedTuple):
+    """A picture, 1 × height × width bytes, with the classes and boxes (see ``scoring.detection``) of what is in it."""
+
+    image: Tensor
+    labels: Tensor
+    boxes: Tensor
+
+
+def scene(pictures: fashion.Split, stream: int, number: int) -> Scene:
+    """Scene ``number``: one to ``OBJECTS`` of the pictures, scaled and placed side by side by chance of its own."""
+    chance = np.random.default_rng((stream, number))
+    canvas, taken = torch.zeros(SIDE, SIDE, dtype=torch.uint8), torch.zeros(SIDE, SIDE, dtype=torch.bool)
+    labels, boxes = [], []
+    for chosen in chance.choice(len(pictures.images), chance.integers(1, OBJECTS + 1), replace=False):
+        size = int(chance.integers(*_SIZES, endpoint=True))
+        picture = _cut(_scaled(torch.from_numpy(pictures.images[chosen]), size))
+        height, width = picture.shape
+        for _ in range(_TRIES):
+            top, left = (int(chance.integers(SIDE - side, endpoint=True)) for side in (height, width))
+            place = slice(top, top + height), slice(left, left + width)
+            if not taken[place].any():
+                canvas[place], taken[place] = picture, True
+                labels.append(int(pictures.labels[chosen]))
+                boxes.append([left + width / 2, top + height / 2, width, height])
+                break
+    return Scene(canvas[None], torch.tensor(labels), torch.tensor(boxes) / SIDE)
+
+
+def _scaled(picture: Tensor, size: int) -> Tensor:
+    scaled = nn.functional.interpolate(picture[None, None].float(), (size, size), mode="bilinear", antialias=True)
+    return scaled[0, 0].round().to(torch.uint8)
+
+
+def _cut(picture: Tensor) -> Tensor:
+    """Without the rows and columns at its border that are black."""
+    rows, columns = (picture.any(axis).nonzero() for axis in (1, 0))
+    return picture[int(rows[0]) : int(rows[-1]) + 1, int(columns[0]) : int(columns[-1]) + 1]
+
+
+class FashionScenes(Dataset[Scene]):
+    """The first ``count`` scenes of a stream, in memory."""
+
+    def __init__(self, pictures: fashion.Split, stream: int, count: int) -> None:
+        self.scenes = [scene(pictures, stream, number) for number in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def __getitem__(self, index: int) -> Scene:
+        return self.scenes[index]

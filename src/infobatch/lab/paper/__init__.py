@@ -1,0 +1,1 @@
+"""What the paper shows: its tables and figures, beside what is measured here."""

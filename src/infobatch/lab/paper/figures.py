@@ -1,0 +1,65 @@
+"""The figures of the paper that are pictures of runs: 4b, 4d and 6."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+import numpy as np
+
+from ... import methods
+from ...core.method import Epoch
+from ...records import RunRecord
+from ...report import figures
+from ..comparison import Comparison
+
+
+class Drawn(NamedTuple):
+    """The files of a figure, and its numbers in a sentence, where the table does not have them."""
+
+    paths: list[Path]
+    said: str = ""
+
+
+def draw(number: str, found: Sequence[Comparison], out: Path) -> Drawn:
+    """Draw what the finished runs show into files named after the figure; nothing for what is a table alone."""
+    finished = all({"full"} < {run.method for run in comparison.records()} for comparison in found)
+    return FIGURES[number](found, out / number) if number in FIGURES and finished else Drawn([])
+
+
+def _savings(found: Sequence[Comparison], path: Path) -> Drawn:
+    return Drawn(figures.savings([comparison.records() for comparison in found], path))
+
+
+def _pruned_per_epoch(found: Sequence[Comparison], path: Path) -> Drawn:
+    runs = [run for run in found[0].records() if run.method == "infobatch"]
+    left_out = [mean(run.total - kept for run, kept in zip(runs, epoch, strict=True)) for epoch in _by_epoch(runs)]
+    said = "Samples left out, epoch by epoch: " + ", ".join(f"{count:,.0f}" for count in left_out)
+    return Drawn(figures.pruned_per_epoch(runs, path), said)
+
+
+def _by_epoch(runs: Sequence[RunRecord]) -> list[tuple[int, ...]]:
+    return list(zip(*(run.kept for run in runs), strict=True))
+
+
+def _distribution(found: Sequence[Comparison], path: Path) -> Drawn:
+    """What InfoBatch would do to the losses with which training on full data ended, of the first seed."""
+    scores = found[0].scores("full", found[0].seeds[0])
+    losses = scores[np.isfinite(scores)]
+    drawn = methods.create("infobatch").select(losses, Epoch(1, range(1, 2), 2, 0), np.random.default_rng(0))
+    weights = drawn.of(np.arange(len(losses)))
+    said = (
+        f"Sum of the losses: {losses.sum(dtype=np.float64):,.1f} of all {len(losses):,} samples, "
+        f"{losses[weights > 0].sum(dtype=np.float64):,.1f} of the {np.count_nonzero(weights):,} that pruning leaves, "
+        f"{losses @ weights:,.1f} of these rescaled"
+    )
+    return Drawn(figures.distribution(losses, weights, path), said)
+
+
+FIGURES: dict[str, Callable[[Sequence[Comparison], Path], Drawn]] = {
+    "figure-4b": _savings,
+    "figure-4d": _pruned_per_epoch,
+    "figure-6": _distribution,
+}

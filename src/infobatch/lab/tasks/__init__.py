@@ -1,0 +1,1 @@
+"""What is trained: one file per kind of task, and what they share."""

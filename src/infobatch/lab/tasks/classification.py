@@ -1,0 +1,155 @@
+"""Image classification as a task of the lab: batches, losses and the test metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from ...scoring import classification as scoring
+from ..data import datasets
+from . import mixing, models
+from .device import autocast, dice
+from .images import AugmentedRecipe, ImageTask
+from .mixing import MixedLosses
+from .rows import take_rows
+from .task import Selectable
+
+
+@dataclass(frozen=True)
+class ClassificationRecipe(AugmentedRecipe):
+    """A recipe for image classification.
+
+    ``mixup`` and ``cutmix`` are the α of these, 0 for none: inputs are then mixed in pairs, scored as in appendix A.3
+    of the paper and weighed as pairs. ``random_erase`` is its probability. ``ema`` is the decay of a running average of
+    the weights, by which the model is judged; 0 judges the weights themselves. ``pool`` makes images in memory smaller
+    by that factor. With ``judge_rest`` the training images after the first ``samples`` join the test images, so that
+    small differences can be seen.
+    """
+
+    task: ClassVar[str] = "classification"
+    choices: ClassVar[dict[str, Iterable[str]]] = {
+        **AugmentedRecipe.choices,
+        "model": models.NAMES,
+    }
+
+    label_smoothing: float = 0.0
+    random_erase: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    ema: float = 0.0
+    pool: int = 1
+    judge_rest: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.random_erase > 1:
+            raise ValueError(f"random_erase must be a probability, at most 1, got {self.random_erase}")
+        for name in ("label_smoothing", "ema"):
+            if getattr(self, name) >= 1:
+                raise ValueError(f"{name} must be below 1, got {getattr(self, name)}")
+        if self.judge_rest and self.samples is None:
+            raise ValueError("judge_rest=true needs samples: without it no training image is left to judge by")
+
+    def create_task(self, data: Path | None = None) -> Classification:
+        return Classification(self, self._cut(datasets.load(self.dataset, data)))
+
+    def _cut(self, data: datasets.Images) -> datasets.Images:
+        """The images as ``pool`` and ``judge_rest`` want them."""
+        if self.pool == 1 and not self.judge_rest:
+            return data
+        train, test = data.train, data.test
+        if not isinstance(train, datasets.ImageSplit) or not isinstance(test, datasets.ImageSplit):
+            raise ValueError(f"pool and judge_rest are for images in memory, and {data.name} is read as it is needed")
+        if self.judge_rest:
+            assert self.samples is not None
+            test = train.after(self.samples, test)
+        if self.pool > 1:
+            train, test = train.pooled(self.pool), test.pooled(self.pool)
+        return replace(data, train=train, test=test)
+
+
+class Classification(ImageTask, Selectable):
+    """What the training loop asks of a task."""
+
+    recipe: ClassificationRecipe
+    metric = "test accuracy, %"
+    higher_is_better = True
+
+    def model(self, seed: int) -> nn.Module:
+        """The recipe's network, on the device."""
+        classes, channels, size = len(self.data.classes), len(self.data.mean), self.data.train.size
+        model = models.create(self.recipe.model, classes, channels, size, seed)
+        return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The class of each training image."""
+        found: NDArray[np.int64] = self.train.labels.numpy()
+        return found
+
+    def losses(
+        self,
+        model: nn.Module,
+        batch: tuple[Tensor, Tensor],
+        generator: torch.Generator,
+        rows: Tensor | None = None,
+    ) -> Tensor | MixedLosses:
+        """One loss per sample, of augmented images, in fp32; of mixed ones with the scores they are traced back to.
+
+        Images are mixed among those of ``rows`` alone.
+        """
+        recipe = self.recipe
+        images, labels = (part.to(self.device, non_blocking=True) for part in batch)
+        images = self._augmented(images, generator)
+        if not (recipe.mixup or recipe.cutmix):
+            images, labels = take_rows((self._erased(images, generator), labels), rows)
+            logits = self._training_logits(model, images, generator)
+            return cross_entropy(logits, labels, reduction="none", label_smoothing=recipe.label_smoothing)
+        images, labels = take_rows((images, labels), rows)
+        target = mixing.smoothed(labels, len(self.data.classes), recipe.label_smoothing)
+        images, target, share = mixing.mix(images, target, recipe.mixup, recipe.cutmix, generator)
+        logits = self._training_logits(model, self._erased(images, generator), generator)
+        score = scoring.mixed_score(logits.detach().softmax(1), target, labels)
+        return MixedLosses(scoring.cross_entropy(logits, target), score, share)
+
+    def plain(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The training images in their order, normalised and not augmented, with their labels."""
+        for images, labels in self._batches(self._plain()):
+            yield self._normalised(images.to(self.device)), labels.to(self.device)
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module) -> float:
+        """The metric on the test images."""
+        model.eval()
+        right = torch.zeros((), dtype=torch.int64, device=self.device)
+        for images, labels in self._batches(self.test):
+            guesses = self._logits(model, self._normalised(images.to(self.device))).argmax(1)
+            right += (guesses == labels.to(self.device)).sum()
+        return 100 * right.item() / len(self.test)
+
+    def _erased(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Normalised, and with parts erased by chance where the recipe says so."""
+        images, probability = self._normalised(images), self.recipe.random_erase
+        return mixing.erase(images, probability, generator) if probability else images
+
+    def _training_logits(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
+        if not models.draws(self.recipe.model):
+            return self._logits(model, images)
+        with dice(generator, self.device):
+            return self._logits(model, images)
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        return self._scaled(images).contiguous(memory_format=torch.channels_last)
+
+    def _logits(self, model: nn.Module, images: Tensor) -> Tensor:
+        with autocast(self.recipe.precision, self.device):
+            logits: Tensor = model(images)
+        return logits.float()

@@ -1,0 +1,217 @@
+"""Object detection as a task of the lab: scenes with known boxes, a detector of the DETR family, average precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ...integrations import needs
+from ...scoring.detection import PerImage, iou
+from ..data import datasets, fashion, fashion_scenes
+from ..data.fashion_scenes import FashionScenes, Scene
+from ..recipe import Recipe
+from .device import autocast, dice, for_precision
+from .rows import take_rows
+from .task import Task
+
+MODELS = ("deformable-detr-tiny", "conditional-detr-tiny", "detr-tiny")
+_TRAIN, _TEST = 0, 1  # what a scene is drawn from, with its number
+_TEST_BATCH = 100
+
+
+@dataclass(frozen=True)
+class DetectionRecipe(Recipe):
+    """A recipe for object detection: ``scenes`` to train on and ``held_out`` ones to judge by."""
+
+    task: ClassVar[str] = "detection"
+    choices: ClassVar[dict[str, Iterable[str]]] = {**Recipe.choices, "dataset": (fashion_scenes.NAME,), "model": MODELS}
+
+    scenes: int = 3000
+    held_out: int = 500
+
+    def create_task(self, data: Path | None = None) -> Detection:
+        """Of the pictures that come with the package, or of the original ones in a folder."""
+        source: Any = fashion.load() if data is None else datasets.load("fashion-mnist", data)
+        train, test = (
+            fashion.Split(split.images.reshape(-1, 28, 28), split.labels) for split in (source.train, source.test)
+        )
+        return Detection(self, train, test)
+
+
+# -- the task -------------------------------------------------------------------------------------------------------
+
+
+class Detection(Task):
+    """What the training loop asks of a task."""
+
+    metric = "AP at IoU 0.5, %"
+    higher_is_better = True
+
+    def __init__(
+        self,
+        recipe: DetectionRecipe,
+        train: fashion.Split,
+        test: fashion.Split,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.device = for_precision(recipe.precision, device)
+        self.train = FashionScenes(train, _TRAIN, min(recipe.scenes, recipe.samples or recipe.scenes))
+        self.test = FashionScenes(test, _TEST, recipe.held_out)
+        self.mean_boxes = sum(len(scene.boxes) for scene in self.train.scenes) / len(self.train)
+
+    @staticmethod
+    def collate(batch: list[Scene]) -> tuple[Tensor, list[dict[str, Tensor]]]:
+        """Pictures, and what is in them as transformers takes it."""
+        targets = [{"class_labels": scene.labels, "boxes": scene.boxes} for scene in batch]
+        return torch.stack([scene.image for scene in batch]), targets
+
+    def model(self, seed: int) -> nn.Module:
+        """The detector from its config, with a loss per image."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            model: Any = create(self.recipe.model, len(fashion.CLASSES))
+        model.loss_function = PerImage(self.mean_boxes)
+        found: nn.Module = model.to(self.device)
+        return found
+
+    def losses(
+        self,
+        model: nn.Module,
+        batch: tuple[Tensor, list[dict[str, Tensor]]],
+        generator: torch.Generator,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """One loss per scene: all terms of all decoder layers."""
+        images, targets = take_rows(batch, rows)
+        targets = [{name: part.to(self.device) for name, part in target.items()} for target in targets]
+        with dice(generator, self.device):  # for layers that are left out by chance, none here, a number is drawn
+            found: Tensor = self._outputs(model, images, labels=targets).loss
+        return found
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module) -> float:
+        """Average precision on the scenes that were held out, the mean over the classes."""
+        model.eval()
+        guesses: list[Guesses] = []
+        for start in range(0, len(self.test), _TEST_BATCH):
+            images = torch.stack([scene.image for scene in self.test.scenes[start : start + _TEST_BATCH]])
+            outputs = self._outputs(model, images)
+            guesses += [
+                Guesses.of(*each) for each in zip(self._chances(outputs.logits), outputs.pred_boxes, strict=True)
+            ]
+        return 100 * average_precision(guesses, self.test.scenes)
+
+    def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
+        """Training scenes and what is in them, for the report."""
+        scenes = [self.train[index] for index in indices]
+        names = [", ".join(fashion.CLASSES[label] for label in scene.labels.tolist()) for scene in scenes]
+        return torch.stack([scene.image for scene in scenes]).permute(0, 2, 3, 1).numpy(), names
+
+    def _outputs(self, model: nn.Module, images: Tensor, **more: Any) -> Any:
+        pixels = (images.to(self.device) / 255 - fashion.MEAN) / fashion.STD
+        with autocast(self.recipe.precision, self.device):
+            return model(pixel_values=pixels, **more)
+
+    def _chances(self, logits: Tensor) -> Tensor:
+        """What the model gives each class of each query."""
+        softmax = self.recipe.model == "detr-tiny"  # whose last class is that there is nothing
+        return logits.float().softmax(-1)[..., :-1] if softmax else logits.float().sigmoid()
+
+
+def create(name: str, classes: int) -> nn.Module:
+    """A detector small enough for one CPU core, from its config, with weights from torch's global generator."""
+    with needs("transformers", "transformers"):
+        import transformers
+
+    # Its normalisation learns from the first step. That of a ResNet is frozen here, which needs pretrained weights.
+    backbone = transformers.ConvNextConfig(
+        num_channels=1, num_stages=3, hidden_sizes=[16, 32, 64], depths=[1, 1, 1], out_features=["stage2", "stage3"]
+    )
+    shared: dict[str, Any] = {
+        "backbone_config": backbone,
+        "num_labels": classes,
+        "num_channels": 1,
+        "num_queries": 10,
+        "d_model": 64,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 128,
+        "decoder_ffn_dim": 128,
+        "dropout": 0.0,
+        "auxiliary_loss": True,
+    }
+    found: nn.Module
+    if name == "deformable-detr-tiny":
+        config: Any = transformers.DeformableDetrConfig(num_feature_levels=2, **shared)
+        found = transformers.DeformableDetrForObjectDetection(config)
+    elif name == "conditional-detr-tiny":
+        found = transformers.ConditionalDetrForObjectDetection(transformers.ConditionalDetrConfig(**shared))
+    else:
+        found = transformers.DetrForObjectDetection(transformers.DetrConfig(**shared))
+    return found
+
+
+# -- average precision ----------------------------------------------------------------------------------------------
+
+
+class Guesses(NamedTuple):
+    """What a model sees in a picture: boxes, their classes, and how sure it is of each."""
+
+    boxes: Tensor
+    labels: Tensor
+    chances: Tensor
+
+    @classmethod
+    def of(cls, chances: Tensor, boxes: Tensor) -> Guesses:
+        """Each query's likeliest class."""
+        best, labels = chances.max(-1)
+        return cls(boxes.float(), labels, best)
+
+
+def average_precision(guesses: Sequence[Guesses], truth: Sequence[Scene], threshold: float = 0.5) -> float:
+    """The mean over the classes of COCO's average precision at one threshold of IoU.
+
+    Guesses of a class are taken from the surest on; one is right if it overlaps a box of its class, in its picture,
+    that no surer one has claimed. Precision, made to fall with recall, is averaged over the recalls 0, 0.01, …, 1.
+    """
+    by_class = []
+    for label in sorted({int(label) for scene in truth for label in scene.labels}):
+        right, chances, there = [], [], 0
+        for guess, scene in zip(guesses, truth, strict=True):
+            mine, wanted = guess.labels == label, scene.labels == label
+            there += int(wanted.sum())
+            right += _claims(guess.boxes[mine], guess.chances[mine], scene.boxes[wanted].to(guess.boxes), threshold)
+            chances += guess.chances[mine].tolist()
+        by_class.append(_area(np.array(right, bool), np.array(chances), there))
+    return float(np.mean(by_class))
+
+
+def _claims(boxes: Tensor, chances: Tensor, wanted: Tensor, threshold: float) -> list[bool]:
+    """Of one class's guesses in one picture, which are right."""
+    right = [False] * len(boxes)
+    overlaps = iou(boxes[:, None], wanted).cpu().numpy()
+    for i in torch.argsort(chances, descending=True, stable=True).tolist():
+        if len(wanted) and overlaps[i].max() >= threshold:
+            right[i] = True
+            overlaps[:, overlaps[i].argmax()] = -1  # claimed
+    return right
+
+
+def _area(right: NDArray[np.bool_], chances: NDArray[np.float64], there: int) -> float:
+    """Under the curve of precision by recall."""
+    right = right[np.argsort(-chances, kind="stable")]
+    found = np.cumsum(right)
+    precision = found / np.arange(1, len(right) + 1)
+    precision = np.maximum.accumulate(precision[::-1])[::-1]  # the best at this recall or a higher one
+    reached = np.searchsorted(100 * found, np.arange(101) * there)  # in whole numbers: shares would be rounded
+    return float(np.append(precision, 0.0)[reached].mean())

@@ -1,0 +1,382 @@
+"""Latent diffusion as a task of the lab: a U-Net learns to tell the noise in what an autoencoder makes of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
+from torch.utils.data import Dataset
+
+from ...integrations import needs
+from ...records import Measure
+from ...scoring.diffusion import ExpectedLoss, noise_prediction, relative
+from ..data import datasets
+from ..data.datasets import Images, ImageSplit
+from ..data.folders import Decoded, Lazy
+from .device import autocast, for_precision
+from .images import ImageRecipe, InMemory, batches, shown
+from .rows import take_rows
+from .task import Task
+
+_TEST_BATCH = 500
+_NEW, _NEW_STEPS = 1000, 25  # so many new images are measured, made by so many steps of DDIM
+TIMESTEPS = 1000
+# Latent diffusion's own noise (Rombach et al.); what they call linear is linear in the square root.
+_NOISE: dict[str, Any] = {
+    "num_train_timesteps": TIMESTEPS,
+    "beta_start": 0.0015,
+    "beta_end": 0.0195,
+    "beta_schedule": "scaled_linear",
+}
+MODELS: dict[str, dict[str, Any]] = {
+    # Small enough to come near what it can do in a few thousand steps.
+    "unet-micro": {
+        "layers_per_block": 1,
+        "block_out_channels": (16, 16),
+        "down_block_types": ("DownBlock2D", "DownBlock2D"),
+        "up_block_types": ("UpBlock2D", "UpBlock2D"),
+        "attention_head_dim": 16,
+        "norm_num_groups": 4,
+    },
+    "unet-tiny": {
+        "layers_per_block": 1,
+        "block_out_channels": (32, 32),
+        "down_block_types": ("DownBlock2D", "AttnDownBlock2D"),
+        "up_block_types": ("AttnUpBlock2D", "UpBlock2D"),
+        "attention_head_dim": 16,
+        "norm_num_groups": 8,
+    },
+    # ffhq-ldm-vq-4 of latent diffusion: 274 million parameters.
+    "unet-ffhq": {
+        "layers_per_block": 2,
+        "block_out_channels": (224, 448, 672, 896),
+        "down_block_types": ("DownBlock2D", *("AttnDownBlock2D",) * 3),
+        "up_block_types": (*("AttnUpBlock2D",) * 3, "UpBlock2D"),
+        "attention_head_dim": 32,
+    },
+}
+OWN_AUTOENCODER = "tiny"
+_AUTOENCODER: dict[str, Any] = {
+    "latent_channels": 4,
+    "block_out_channels": (8, 16, 32),  # each but the first halves the sides
+    "down_block_types": ("DownEncoderBlock2D",) * 3,
+    "up_block_types": ("UpDecoderBlock2D",) * 3,
+    "norm_num_groups": 4,
+    "mid_block_add_attention": False,
+}
+_AUTOENCODER_BATCH, _AUTOENCODER_LR, _AUTOENCODER_KL = 32, 6e-3, 1e-6
+SCORES = ("loss", "relative")
+METRICS = {"error": "held-out noise-prediction error", "distance": "Fréchet distance of new latents to held-out ones"}
+
+
+@dataclass(frozen=True)
+class DiffusionRecipe(ImageRecipe):
+    """A recipe for latent diffusion.
+
+    ``autoencoder`` is "tiny", which is trained first, for ``autoencoder_steps`` on the training images, the same for
+    all runs; or a pre-trained one: a folder or a name on the Hugging Face hub that diffusers reads, NAME:SUBFOLDER if
+    it lies in one. ``score`` "loss" judges a sample by its last loss, "relative" by that loss over what is usual at
+    its timestep. ``metric`` is judged on the first ``held_out`` test images, None for all: "error" is the loss on them,
+    "distance" how far new ones are from them (:meth:`LatentDiffusion.distance`). Pictures that are read when they are
+    needed are cut to ``image_size``.
+    """
+
+    task: ClassVar[str] = "diffusion"
+    choices: ClassVar[dict[str, Iterable[str]]] = {
+        **ImageRecipe.choices,
+        "model": MODELS,
+        "score": SCORES,
+        "metric": METRICS,
+    }
+
+    delta: float = 0.825  # the paper's, appendix A.5
+    autoencoder: str = OWN_AUTOENCODER
+    autoencoder_steps: int = 200
+    score: str = "loss"
+    metric: str = "error"
+    held_out: int | None = None
+    image_size: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.held_out is not None and self.held_out < 2:
+            raise ValueError(f"held_out must be at least 2, or None for all test images, got {self.held_out}")
+        if self.autoencoder_steps < 1:
+            raise ValueError(f"autoencoder_steps must be at least 1, got {self.autoencoder_steps}")
+
+    def create_task(self, data: Path | None = None) -> LatentDiffusion:
+        return LatentDiffusion(self, datasets.load(self.dataset, data))
+
+
+class Latents(Dataset[Tensor]):
+    """What the autoencoder made of the images, of which a batch is taken at once."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.values[index]
+
+    def __getitems__(self, indices: list[int]) -> Tensor:
+        return self.values[torch.tensor(indices)]
+
+
+class Denoiser(nn.Module):
+    """The U-Net, and what its loss usually is at each timestep: the state of one run, saved and restored together."""
+
+    def __init__(self, unet: nn.Module) -> None:
+        super().__init__()
+        self.unet, self.usual = unet, ExpectedLoss(TIMESTEPS)
+
+    def forward(self, noisy: Tensor, timestep: Tensor) -> Tensor:
+        """The noise, as far as it can be told."""
+        found: Tensor = self.unet(noisy, timestep).sample
+        return found
+
+
+class LatentDiffusion(Task):
+    """What the training loop asks of a task. It computes on ``device``: the GPU if there is one, else the CPU.
+
+    All images are encoded once, when the task is made, and the latents kept in memory: the autoencoder costs the runs
+    nothing.
+    """
+
+    train: Latents
+    higher_is_better = False
+
+    def __init__(self, recipe: DiffusionRecipe, data: Images, device: torch.device | str | None = None) -> None:
+        with needs("diffusers", "diffusion"):
+            from diffusers import DDPMScheduler
+
+        self.recipe, self.data, self.metric = recipe, data, METRICS[recipe.metric]
+        self.device = for_precision(recipe.precision, device)
+        self.images = self._pixels(data.train.head(recipe.samples))
+        self.test_images = self._pixels(data.test.head(recipe.held_out))
+        self.autoencoder: Any = self._autoencoder()
+        train, test = (self._encoded(images) for images in (self.images, self.test_images))
+        self.scale = 1 / float(train.std())  # noise has variance 1: so have the latents
+        self.train, self.test = Latents(train * self.scale), Latents(test * self.scale)
+        side, halved = train.shape[-1], 2 ** (len(MODELS[recipe.model]["block_out_channels"]) - 1)
+        if side % halved:
+            raise ValueError(
+                f"{recipe.model} needs latents whose side is a multiple of {halved}, got {side}, from images of "
+                f"{self.images[0][0].shape[-1]}: take images of another size"
+            )
+        self.noise = DDPMScheduler(**_NOISE)
+
+    def model(self, seed: int) -> Denoiser:
+        """The recipe's network, on the device; torch's global random state is left alone."""
+        from diffusers import UNet2DModel
+
+        channels, size = self.train.values.shape[1:3]
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            unet: nn.Module = UNet2DModel(size, channels, channels, **MODELS[self.recipe.model])
+        return Denoiser(unet).to(self.device)
+
+    def losses(
+        self, model: nn.Module, batch: Tensor, generator: torch.Generator, rows: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """One loss per sample, at a timestep and with noise by chance, in fp32; and its score, if that is another."""
+        noise = torch.randn(batch.shape, generator=generator)
+        timestep = torch.randint(TIMESTEPS, (len(batch),), generator=generator).to(self.device)
+        batch, noise, timestep = take_rows((batch, noise, timestep), rows)
+        loss = self._losses(model, batch, noise, timestep)
+        if self.recipe.score == "loss":
+            return loss
+        usual: ExpectedLoss = model.get_submodule("usual")  # type: ignore[assignment]
+        usual.book(loss, timestep)
+        return loss, relative(loss, usual(timestep))
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module) -> float:
+        """The metric on the held-out images."""
+        return self.distance(model) if self.recipe.metric == "distance" else self.error(model)
+
+    @torch.inference_mode()
+    def further(self, model: nn.Module) -> list[Measure]:
+        """The metric that the recipe does not name."""
+        if self.recipe.metric == "distance":
+            return [Measure(METRICS["error"], self.error(model), False)]
+        return [Measure(METRICS["distance"], self.distance(model), False)]
+
+    @torch.inference_mode()
+    def error(self, model: nn.Module) -> float:
+        """The mean loss on held-out images: each with its timestep and its noise, the same for all models.
+
+        The timesteps are spread evenly over all there are, so that their chance adds no noise to the metric.
+        """
+        model.eval()
+        generator, count, total = torch.Generator().manual_seed(0), len(self.test), 0.0
+        evenly = (torch.arange(count) * TIMESTEPS + TIMESTEPS // 2) // count
+        timesteps = evenly[torch.randperm(count, generator=generator)]
+        parts = (torch.split(part, _TEST_BATCH) for part in (self.test.values, timesteps))
+        for latents, timestep in zip(*parts, strict=True):
+            noise = torch.randn(latents.shape, generator=generator)
+            total += self._losses(model, latents, noise, timestep.to(self.device)).double().sum().item()
+        return total / count
+
+    @torch.inference_mode()
+    def generate(self, model: nn.Module, count: int, *, steps: int = 50, seed: int = 0) -> Tensor:
+        """New images with values in [0, 1], from noise, by ``steps`` of DDIM."""
+        return torch.cat([self._decoded(latents) for latents in self._new_latents(model, count, steps, seed)])
+
+    @torch.inference_mode()
+    def distance(self, model: nn.Module) -> float:
+        """How far the latents of new images are from those held out: FID's distance without its network.
+
+        Of each up to ``_NEW``, averaged over 2 × 2. The noise that new images begin with is the same for all models.
+        """
+        wanted = self.test.values[:_NEW]
+        made = torch.cat(list(self._new_latents(model, len(wanted), _NEW_STEPS, seed=0))).cpu()
+        real, found = (avg_pool2d(latents, 2).flatten(1) for latents in (wanted, made))
+        return frechet_distance(real, found)
+
+    def fid(
+        self, model: nn.Module, features: Callable[[Tensor], Tensor], count: int, *, steps: int = 50, seed: int = 0
+    ) -> float:
+        """The Fréchet distance of generated images to the held-out ones, in the features of a network you give.
+
+        ``features`` takes images with values in [0, 1] and gives one row of numbers for each. FID as it is published is
+        this with the pool-3 features of one certain Inception network and tens of thousands of images; fewer images, or
+        another network, give figures that compare with each other alone.
+        """
+        made = self.generate(model, count, steps=steps, seed=seed)
+        with torch.inference_mode():
+            pixels = (images.to(self.device) / 255 for images, _ in batches(self.test_images, self.recipe))
+            real = [features(images) for images in pixels]
+            found = [features(images) for images in torch.split(made, _TEST_BATCH)]
+        return frechet_distance(torch.cat(real), torch.cat(found))
+
+    def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
+        """Training images and what they show, for the report."""
+        return shown(self.images, self.data.classes, indices)
+
+    # -- how -----------------------------------------------------------------------------------------------------------
+
+    def _losses(self, model: nn.Module, latents: Tensor, noise: Tensor, timestep: Tensor) -> Tensor:
+        latents, noise = latents.to(self.device), noise.to(self.device)
+        noisy = self.noise.add_noise(latents, noise, timestep)
+        with autocast(self.recipe.precision, self.device):
+            predicted = model(noisy, timestep)
+        return noise_prediction(predicted, noise)
+
+    def _new_latents(self, model: nn.Module, count: int, steps: int, seed: int) -> Iterator[Tensor]:
+        """A part of them at a time."""
+        from diffusers import DDIMScheduler
+
+        model.eval()
+        scheduler = DDIMScheduler(**_NOISE, clip_sample=False, set_alpha_to_one=False)
+        scheduler.set_timesteps(steps)
+        generator = torch.Generator().manual_seed(seed)
+        for start in range(0, count, _TEST_BATCH):
+            shape = (min(_TEST_BATCH, count - start), *self.train.values.shape[1:])
+            latents = torch.randn(shape, generator=generator).to(self.device)
+            for timestep in scheduler.timesteps:
+                predicted = model(latents, timestep.to(self.device))
+                latents = scheduler.step(predicted, timestep, latents).prev_sample
+            yield latents
+
+    def _pixels(self, split: ImageSplit | Lazy) -> InMemory | Decoded:
+        if isinstance(split, ImageSplit):
+            return InMemory(split)
+        return Decoded(replace(split, size=self.recipe.image_size))
+
+    def _autoencoder(self) -> nn.Module:
+        """Frozen: no run changes it."""
+        if self.recipe.autoencoder == OWN_AUTOENCODER:
+            model = trained_autoencoder(self.images, self.recipe.autoencoder_steps, self.device)
+        else:
+            from diffusers import AutoModel
+
+            name, _, subfolder = self.recipe.autoencoder.partition(":")
+            model = AutoModel.from_pretrained(name, subfolder=subfolder or None).to(self.device)
+        return model.eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def _encoded(self, images: InMemory | Decoded) -> Tensor:
+        found = []
+        for batch, _ in batches(images, self.recipe):
+            made = self.autoencoder.encode(_centred(batch.to(self.device)))
+            # A variational autoencoder gives a distribution, of which the most likely is taken; others give a value.
+            found.append((made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents).cpu())
+        return torch.cat(found)
+
+    def _decoded(self, latents: Tensor) -> Tensor:
+        found: Tensor = self.autoencoder.decode(latents / self.scale).sample
+        return (found / 2 + 0.5).clamp(0, 1)
+
+
+def trained_autoencoder(images: InMemory | Decoded, steps: int, device: torch.device) -> nn.Module:
+    """A small AutoencoderKL, a quarter of the images' side, trained on them; it depends on nothing else."""
+    from diffusers import AutoencoderKL
+
+    generator = torch.Generator().manual_seed(0)
+    channels = images[0][0].shape[0]
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        model: Any = AutoencoderKL(channels, channels, **_AUTOENCODER)
+    model.to(device)
+    optimiser = torch.optim.Adam(model.parameters(), _AUTOENCODER_LR)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _AUTOENCODER_LR, total_steps=steps)
+    for _ in range(steps):
+        chosen = torch.randint(len(images), (_AUTOENCODER_BATCH,), generator=generator)
+        pixels = _centred(images.__getitems__(chosen.tolist())[0].to(device))
+        latent = model.encode(pixels).latent_dist
+        drawn = latent.mean + latent.std * torch.randn(latent.mean.shape, generator=generator).to(device)
+        error = (model.decode(drawn).sample - pixels).square().mean()
+        optimiser.zero_grad()
+        (error + _AUTOENCODER_KL * latent.kl().mean()).backward()
+        optimiser.step()
+        schedule.step()
+    found: nn.Module = model
+    return found
+
+
+def frechet_distance(one: Tensor, other: Tensor) -> float:
+    """|μ₁ - μ₂|² + Tr(Σ₁ + Σ₂ - 2 (Σ₁ Σ₂)^½) of two sets of features, a row each: what FID is for one certain network.
+
+    The trace of the root is the sum of the roots of the eigenvalues of Σ₁^½ Σ₂ Σ₁^½, which is symmetric: no root of a
+    general matrix, no complex numbers.
+
+    >>> frechet_distance(torch.tensor([[0.0], [2.0]]), torch.tensor([[3.0], [7.0]]))
+    18.0
+    """
+    if one.ndim != 2 or other.ndim != 2 or one.shape[1] != other.shape[1]:
+        raise ValueError(
+            "both sets must be of shape (samples, features), with equally many features, got "
+            f"{tuple(one.shape)} and {tuple(other.shape)}"
+        )
+    if min(len(one), len(other)) < 2:
+        raise ValueError(f"each set needs at least 2 samples for its spread, got {len(one)} and {len(other)}")
+    if not (one.isfinite().all() and other.isfinite().all()):
+        return math.nan  # of a model that diverged; there are no eigenvalues then
+    (mean, spread), (other_mean, other_spread) = (_gaussian(features) for features in (one, other))
+    values, vectors = torch.linalg.eigh(spread)
+    root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+    shared = torch.linalg.eigvalsh(root @ other_spread @ root).clamp(min=0).sqrt().sum()
+    apart = (mean - other_mean).square().sum()
+    return float(apart + spread.trace() + other_spread.trace() - 2 * shared)
+
+
+def _gaussian(features: Tensor) -> tuple[Tensor, Tensor]:
+    features = features.double().cpu()
+    mean = features.mean(0)
+    centred = features - mean
+    return mean, centred.T @ centred / (len(features) - 1)
+
+
+def _centred(pixels: Tensor) -> Tensor:
+    """Bytes to [-1, 1], as autoencoders take them."""
+    return pixels / 127.5 - 1

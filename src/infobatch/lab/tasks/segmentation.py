@@ -1,0 +1,248 @@
+"""Segmentation as a task of the lab: UPerNet on a ResNet, with an auxiliary head, and the mean IoU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, pad
+from torch.utils.data import DataLoader
+
+from ...integrations import needs
+from ...scoring.segmentation import AUXILIARY_WEIGHT, IGNORED, image_losses, with_auxiliary
+from ..data import scenes
+from ..data.folders import middle_cut
+from ..data.scenes import Scenes, SceneSamples
+from ..recipe import Recipe
+from .device import autocast, dice, for_precision
+from .rows import take_rows
+from .task import Task
+
+_SHOWN_SIZE, _SHOWN_CLASSES = 128, 3  # of a picture in the report
+_TEST_BATCH = 16
+_STAGE = (
+    -2
+)  # of the encoder's features, those that the auxiliary head sees: the third of four, as mmsegmentation has it
+_Sample = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class _Network:
+    """Names of segmentation-models-pytorch; the auxiliary head has half as many channels as the decoder."""
+
+    encoder: str
+    decoder_channels: int
+    options: dict[str, Any]
+
+
+_NETWORKS = {
+    "upernet-resnet50": _Network("resnet50", 512, {}),  # mmsegmentation's widths
+    "upernet-resnet18": _Network("resnet18", 512, {}),
+    # A quarter as wide, for one CPU core; "tu-" are timm's networks, whose width can be set.
+    "upernet-resnet18-narrow": _Network("tu-resnet18", 32, {"channels": (16, 32, 64, 128)}),
+}
+
+
+@dataclass(frozen=True)
+class SegmentationRecipe(Recipe):
+    """A recipe for segmentation.
+
+    Images have a shorter side of ``size`` pixels. For training each is scaled by a factor from ``smallest`` to
+    ``largest``, and ``crop`` × ``crop`` pixels of it are cut out, mirrored or not, all by chance. ``auxiliary`` is the
+    weight of the auxiliary head's loss, 0 for no such head; ``pretrained`` starts the encoder from ImageNet, which
+    fetches its weights.
+    """
+
+    task: ClassVar[str] = "segmentation"
+    choices: ClassVar[dict[str, Iterable[str]]] = {**Recipe.choices, "dataset": scenes.NAMES, "model": _NETWORKS}
+
+    delta: float = 0.85
+    size: int = 512
+    crop: int = 512
+    smallest: float = 1.0
+    largest: float = 1.0
+    auxiliary: float = AUXILIARY_WEIGHT
+    dropout: float = 0.0
+    pretrained: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("size", "crop"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1 pixel, got {getattr(self, name)}")
+        if not 0 < self.smallest <= self.largest:
+            raise ValueError(f"smallest must be above 0 and not above largest, got {self.smallest} and {self.largest}")
+        if self.dropout >= 1:
+            raise ValueError(f"dropout must be below 1, got {self.dropout}")
+        if self.pretrained and _NETWORKS[self.model].options:
+            raise ValueError(f"pretrained: {self.model} has a width of its own, for which there are no weights")
+
+    def create_task(self, data: Path | None = None) -> Segmentation:
+        return Segmentation(self, scenes.load(self.dataset, data))
+
+
+class UPerNet(nn.Module):
+    """A decoder over all stages of an encoder; in training, with a head on the last stage but one beside it."""
+
+    def __init__(self, network: _Network, classes: int, recipe: SegmentationRecipe) -> None:
+        super().__init__()
+        with needs("segmentation_models_pytorch", "segmentation"):
+            import segmentation_models_pytorch
+
+        body = segmentation_models_pytorch.UPerNet(
+            network.encoder,
+            encoder_weights="imagenet" if recipe.pretrained else None,
+            decoder_channels=network.decoder_channels,
+            classes=classes,
+            **network.options,
+        )
+        self.encoder, self.decoder = body.encoder, body.decoder
+        self.head = _classifier(network.decoder_channels, classes, recipe.dropout)
+        self.auxiliary: nn.Module | None = None
+        if recipe.auxiliary:
+            inputs, width = body.encoder.out_channels[_STAGE], network.decoder_channels // 2
+            convolution = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
+            classifier = _classifier(width, classes, recipe.dropout)
+            self.auxiliary = nn.Sequential(convolution, nn.BatchNorm2d(width), nn.ReLU(), *classifier)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Logits of every pixel; in training, those of the auxiliary head after them."""
+        features = self.encoder(images)
+        found = [self.head(self.decoder(features))]
+        if self.auxiliary is not None and self.training:
+            found.append(self.auxiliary(features[_STAGE]))
+        return [_resized(logits, images.shape[2:]) for logits in found]
+
+
+def _classifier(channels: int, classes: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(nn.Dropout2d(dropout), nn.Conv2d(channels, classes, 1))
+
+
+def _resized(logits: Tensor, size: Iterable[int]) -> Tensor:
+    return interpolate(logits, tuple(size), mode="bilinear", align_corners=False)
+
+
+class Segmentation(Task):
+    """What the training loop asks of a task. It computes on ``device``: the GPU if there is one, else the CPU.
+
+    The loader, or its workers, only read; images may differ in size until they are scaled and cut,
+    a batch at a time, on the device.
+    """
+
+    train: SceneSamples
+    metric = "test mIoU, %"
+    higher_is_better = True
+
+    def __init__(self, recipe: SegmentationRecipe, data: Scenes, device: torch.device | str | None = None) -> None:
+        self.recipe, self.data = recipe, data
+        self.device = for_precision(recipe.precision, device)
+        self.train = SceneSamples(data.train.head(recipe.samples), recipe.size, in_memory=data.small)
+        self.test = SceneSamples(data.test, recipe.size, whole_labels=True, in_memory=data.small)
+        self.mean, self.std = (
+            torch.tensor(value, device=self.device).view(-1, 1, 1) * 255 for value in (data.mean, data.std)
+        )
+
+    def model(self, seed: int) -> nn.Module:
+        """The recipe's network, initialised from ``seed``, on the device; torch's global random state is left alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            model = UPerNet(_NETWORKS[self.recipe.model], len(self.data.classes), self.recipe)
+        return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    def losses(
+        self, model: nn.Module, batch: list[_Sample], generator: torch.Generator, rows: Tensor | None = None
+    ) -> Tensor:
+        """One loss per sample, of images cut by chance, in fp32: the decoder's and the weighted auxiliary one."""
+        recipe = self.recipe
+        cuts = [
+            random_cut(self._normalised(image), labels.to(self.device), recipe, generator) for image, labels in batch
+        ]
+        cuts = take_rows(cuts, rows)
+        if lone := len(cuts) == 1:
+            cuts *= 2  # batch norm needs two values of each channel: of twins, it makes what it would of the one
+        images, labels = (torch.stack(parts) for parts in zip(*cuts, strict=True))
+        with dice(generator, self.device) if recipe.dropout else nullcontext():
+            logits, *auxiliary = self._logits(model, images)
+        if auxiliary:
+            losses = with_auxiliary(logits, auxiliary[0], labels, weight=recipe.auxiliary)
+        else:
+            losses = image_losses(logits, labels).mean
+        return losses.mean(0, keepdim=True) if lone else losses
+
+    @torch.inference_mode()
+    def evaluate(self, model: nn.Module) -> float:
+        """The metric on the test images, over all pixels of all of them, at the size of their label maps."""
+        with needs("torchmetrics", "segmentation"):
+            from torchmetrics.classification import MulticlassJaccardIndex
+
+        # The labels were checked when they were read.
+        index = MulticlassJaccardIndex(len(self.data.classes), ignore_index=IGNORED, validate_args=False)
+        index.to(self.device)
+        model.eval()
+        for images, labels in self._test_batches():
+            (logits,) = self._logits(model, self._normalised(images))
+            index.update(_resized(logits, labels.shape[1:]).argmax(1), labels.to(self.device))
+        return 100 * float(index.compute())
+
+    def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
+        """The middle of training images, and the names of what covers most of each, for the report."""
+        source = self.train.source
+        images = [np.array(middle_cut(source.picture(index), _SHOWN_SIZE)) for index in indices]
+        return np.stack(images), [self._caption(source.labels(index)) for index in indices]
+
+    def _caption(self, labels: NDArray[np.uint8]) -> str:
+        counts = np.bincount(labels.ravel(), minlength=len(self.data.classes))[: len(self.data.classes)]
+        largest = np.argsort(-counts, kind="stable")[:_SHOWN_CLASSES]
+        return ", ".join(self.data.classes[label] for label in largest if counts[label]) or "nothing labelled"
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        return (images.to(self.device, non_blocking=True) - self.mean) / self.std
+
+    def _logits(self, model: nn.Module, images: Tensor) -> list[Tensor]:
+        with autocast(self.recipe.precision, self.device):
+            found: list[Tensor] = model(images.contiguous(memory_format=torch.channels_last))
+        return [logits.float() for logits in found]
+
+    def _test_batches(self) -> Iterator[_Sample]:
+        """Test images, of one size in each batch: those in a row that share it."""
+        # Given a generator, the loader leaves torch's global random state alone.
+        loader: DataLoader[Any] = DataLoader(
+            self.test,
+            _TEST_BATCH,
+            num_workers=self.recipe.workers,
+            collate_fn=self.collate,
+            generator=torch.Generator(),
+        )
+        for batch in loader:
+            for _, alike in groupby(batch, lambda sample: (sample[0].shape, sample[1].shape)):
+                images, labels = zip(*alike, strict=True)
+                yield torch.stack(images), torch.stack(labels)
+
+
+def random_cut(
+    image: Tensor, labels: Tensor, recipe: SegmentationRecipe, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """A window of ``crop`` × ``crop`` pixels of the image, which is scaled and mirrored or not by chance.
+
+    Where the image is smaller than the window, the rest is 0 and not labelled. Chance is drawn on the CPU, so that it
+    is the same whatever device the image is on.
+    """
+    crop, (size, y, x, side) = recipe.crop, torch.rand(4, generator=generator, dtype=torch.float64).tolist()
+    scale = recipe.smallest + size * (recipe.largest - recipe.smallest)
+    if scale != 1:
+        image = _resized(image[None], (max(1, round(length * scale)) for length in image.shape[1:]))[0]
+        labels = interpolate(labels[None, None], tuple(image.shape[1:]), mode="nearest-exact")[0, 0]
+    height, width = labels.shape
+    missing = (0, max(0, crop - width), 0, max(0, crop - height))
+    top, left = int(y * (max(height, crop) - crop + 1)), int(x * (max(width, crop) - crop + 1))
+    down, across = slice(top, top + crop), slice(left, left + crop)
+    image, labels = pad(image, missing)[:, down, across], pad(labels, missing, value=IGNORED)[down, across]
+    return (image.flip(2), labels.flip(1)) if side < 0.5 else (image, labels)
