@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 ROOT = Path(__file__).parents[2]
+RANK = str(Path(__file__).with_name("rank.py"))  # what torchrun starts in place of a script, and gives the script to
 PATIENCE = 240  # seconds; the machine may be busy, and nothing here is about time
 
 _context = multiprocessing.get_context("forkserver")
@@ -48,7 +49,7 @@ def torchrun(
     """Run ``script`` under torchrun on this machine and return what it printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={ranks}"]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--max-restarts={restarts}"]
-    return _run([*command, str(script), *map(str, arguments)], fails)
+    return _run([*command, RANK, str(script), *map(str, arguments)], fails)
 
 
 def python(script: Path, *arguments: object, fails: bool = False) -> subprocess.CompletedProcess[str]:
@@ -56,15 +57,8 @@ def python(script: Path, *arguments: object, fails: bool = False) -> subprocess.
     return _run([sys.executable, str(script), *map(str, arguments)], fails)
 
 
-# What torch's C++ says, rarely, when a rank that has done its work exits while one of torch's own threads still runs.
-ABORTED_AT_EXIT = "terminate called without an active exception"
-
-
 def _run(command: list[str], fails: bool) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
-    if done.returncode and not fails and ABORTED_AT_EXIT in done.stderr:
-        print(f"run again, because a rank was aborted as it exited: {command}", file=sys.stderr)
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode != 0) == fails, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed.launch import PATIENCE, ROOT, environment, python, torchrun
+from distributed.launch import PATIENCE, RANK, ROOT, environment, python, torchrun
 from distributed.training import differences
 from infobatch import checkpoint
 
@@ -46,7 +46,7 @@ def test_resume_after_a_kill(ranks: int, tmp_path: Path) -> None:
         torchrun(script, *RESUME, "--checkpoint", whole)
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         out = tmp_path / "out"
-        assert kill_when_saved([*command, "--max-restarts=3", str(script)], killed, of_agent=True, out=out) == 0
+        assert kill_when_saved([*command, "--max-restarts=3", RANK, str(script)], killed, of_agent=True, out=out) == 0
         done = subprocess.CompletedProcess([], 0, out.read_text())
 
     assert "goes on after step" in done.stdout

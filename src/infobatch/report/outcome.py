@@ -187,5 +187,5 @@ def _defining(run: RunRecord) -> dict[str, object]:
 
 
 def _stdev(values: Sequence[float]) -> float:
-    """Of what is not finite there is no spread, where ``statistics.stdev`` may raise."""
+    """The standard deviation; NaN where a value is not finite (``statistics.stdev`` may raise there)."""
     return stdev(values) if all(map(math.isfinite, values)) else math.nan

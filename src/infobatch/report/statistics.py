@@ -18,7 +18,7 @@ _T = (
     2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484,
     2.0452, 2.0423,
 )  # fmt: skip
-FEWEST = 3  # so many paired seeds a verdict needs
+FEWEST = 3  # paired seeds that a verdict needs
 
 
 def t_quantile(degrees: int) -> float:
@@ -76,9 +76,9 @@ class Difference:
         return format(self.mean, form) + (f" [{low}, {high}]" if len(self.values) > 1 else "")
 
     def verdict(self, margin: float) -> str:
-        """What the interval says, from three seeds on: two may agree by chance, and their interval is of no width then.
+        """What the interval says. Fewer than three seeds get no verdict: two may agree by chance.
 
-        A method that is worse for certain is never called lossless, however small the difference.
+        A method whose whole interval lies below 0 is never called lossless, however small the difference.
         """
         if not all(map(math.isfinite, self.values)):
             return "a run diverged"
@@ -135,7 +135,7 @@ def spread(values: Sequence[float], form: str) -> str:
 
 
 def digits_of(margin: float) -> int:
-    """So many that two of the margin's count, and never fewer than two.
+    """Enough digits after the point to show two of the margin's, and never fewer than two.
 
     >>> digits_of(0.5), digits_of(0.002), digits_of(0)
     (2, 4, 2)
