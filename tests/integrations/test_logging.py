@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,9 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = train(run)
     run.finish()
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    patience = time.monotonic() + 60
+    while len(wandb_history(path)) < EPOCHS and time.monotonic() < patience:
+        time.sleep(0.1)  # W&B's own process writes the file, and on a busy machine is not done yet
     found: Curves = {}
     for items in wandb_history(path):
         for name in expected:
