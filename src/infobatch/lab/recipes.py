@@ -14,6 +14,7 @@ from .tasks.diffusion import DiffusionRecipe
 from .tasks.instructions import InstructionRecipe
 from .tasks.masked import MaskedRecipe
 from .tasks.segmentation import SegmentationRecipe
+from .tasks.texts import TextRecipe
 
 KINDS: dict[str, type[Recipe]] = {
     kind.task: kind
@@ -24,6 +25,7 @@ KINDS: dict[str, type[Recipe]] = {
         DiffusionRecipe,
         InstructionRecipe,
         DetectionRecipe,
+        TextRecipe,
     )
 }
 
@@ -69,6 +71,29 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     # Spoken digits, judged by speakers who are not heard in training; 8 × 8 pixels keep it from being too easy.
     "audiomnist": {
         "small": replace(_DIGITS, dataset="audiomnist", samples=24_000, lr=0.1, pool=4, judge_rest=False),
+    },
+    # Fine-tuning of pretrained weights that come as packages (lab/tasks/pretrained.py).
+    "banking77": {
+        "small": TextRecipe(
+            *("banking77", "minilm", 6, 32, "adamw"),
+            lr=3e-4,
+            weight_decay=0.01,
+            schedule="warmup20-cosine",
+            clip=1.0,
+            samples=2000,
+            judge_every=6,
+        ),
+    },
+    "efficientnet-lite0": {
+        "small": ClassificationRecipe(
+            *("cifar100", "efficientnet-lite0", 6, 32, "adamw"),
+            lr=1e-3,
+            weight_decay=0.01,
+            schedule="warmup20-cosine",
+            samples=2500,
+            judge_every=6,
+            augment="flip",
+        ),
     },
     # timm's options together: inputs are mixed in pairs, and the average of the weights is judged.
     "fashion-mnist-mixed": {

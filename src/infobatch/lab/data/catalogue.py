@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import alpaca, datasets, fashion_scenes, scenes
+from . import alpaca, banking, datasets, fashion_scenes, scenes
 from .source import Source
 
 
@@ -36,6 +36,7 @@ def entries() -> list[Entry]:
             "made of the 10,000 images of fashion-mnist that come with the package, or of all 60,000",
         ),
         _entry(alpaca.NAME, "texts", alpaca.SOURCE),
+        _entry(banking.NAME, "texts", banking.SOURCE),
     ]
 
 

@@ -6,13 +6,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from ...integrations import needs
+from .pretrained import EFFICIENTNET_LITE0
 
 # Ours, and those of timm that the paper trains; a ResNet gets a stem for small images where the images are small.
 _SWIN, _VIT = "swin_tiny_patch4_window7_224", "vit_base_patch16_224"
 _OURS = ("small-cnn", "strided-cnn", "pooled-cnn", "conv-mlp", "residual-mlp", "resnet-compact", "resnet-narrow")
-NAMES = (*_OURS, "resnet18", "resnet50", _SWIN, _VIT)
+_PRETRAINED = "efficientnet-lite0"
+NAMES = (*_OURS, "resnet18", "resnet50", _SWIN, _VIT, _PRETRAINED)
 _SMALL_IMAGE = 64
 _PATCH = {_SWIN: 4, _VIT: 16}
 _DROP_PATH = {_SWIN: 0.2}  # the paper's, appendix A.3
@@ -36,6 +39,8 @@ def create(name: str, classes: int, channels: int, size: int, seed: int) -> nn.M
             return CompactResNet(classes, channels)
         if name == "resnet-narrow":
             return CompactResNet(classes, channels, (8, 16, 32, 64))
+        if name == _PRETRAINED:
+            return FineTunedEfficientNet(classes, channels, size)
         return _from_timm(name, classes, channels, size)
 
 
@@ -168,6 +173,38 @@ class _Residual(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return torch.relu(self.body(images) + self.skip(images))
+
+
+class FineTunedEfficientNet(nn.Module):
+    """EfficientNet-Lite0 with its ImageNet weights and a new last layer; small images are enlarged to 64 pixels."""
+
+    def __init__(self, classes: int, channels: int, size: int) -> None:
+        super().__init__()
+        if channels != 3:
+            raise ValueError(f"{_PRETRAINED} was trained on images in colour: channels must be 3, got {channels}")
+        with needs("timm", "timm"):
+            import timm
+
+        self.body: Any = timm.create_model("tf_efficientnet_lite0", num_classes=1000)
+        self._read_weights()
+        self.body.reset_classifier(classes)
+        self.enlarge = size < _SMALL_IMAGE
+
+    def _read_weights(self) -> None:
+        """The package's tensors have other names than timm's, and the same order and shapes."""
+        path = EFFICIENTNET_LITE0.path()
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        own = self.body.state_dict()
+        if [tensor.shape for tensor in saved.values()] != [tensor.shape for tensor in own.values()]:
+            raise ValueError(f"{path} does not hold the weights of timm's tf_efficientnet_lite0, tensor by tensor")
+        self.body.load_state_dict(dict(zip(own, saved.values(), strict=True)))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        if self.enlarge:
+            images = interpolate(images, size=(_SMALL_IMAGE, _SMALL_IMAGE), mode="bilinear", align_corners=False)
+        logits: Tensor = self.body(images)
+        return logits
 
 
 def _from_timm(name: str, classes: int, channels: int, size: int) -> nn.Module:
