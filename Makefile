@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+DEMO := .venv-demo
+INSTALL := -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 # The machine's cores, shared fairly: JOBS test processes with one thread each.
 # A file stays in one process, so that what its tests share is set up once.
@@ -10,13 +11,13 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check fix bench docs clean
+.PHONY: help demo test slow check fix bench docs dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.ready ## train with full data and with InfoBatch, compare (ARGS="--epochs 8 ...")
-	$(BIN)/infobatch demo $(ARGS)
+demo: $(DEMO)/.ready ## train with full data and with InfoBatch, compare (ARGS="--seeds 5 ...")
+	$(DEMO)/bin/infobatch demo $(ARGS)
 
 test: $(VENV)/.ready ## run the tests and the examples in docstrings (ARGS="-k plan")
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(ARGS)
@@ -39,18 +40,27 @@ bench: $(VENV)/.ready ## measure overhead and scale
 docs: $(VENV)/.docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-clean: ## remove the environment and everything built
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+dist: $(VENV)/.ready ## build wheel and sdist, and try the wheel in an empty environment
+	$(BIN)/python tools/try_wheel.py
+
+clean: ## remove the environments and everything built
+	rm -rf $(VENV) $(DEMO) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name '*.egg-info' -o -name __pycache__ | xargs rm -rf
 
 # torch and everything that depends on it go into one pip command with the constraints: resolved apart,
 # another torch build and gigabytes of GPU packages would come along.
 $(VENV)/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/python $(INSTALL) -e ".[dev]"
 	$(BIN)/python tools/torchvision_on_cpu.py
 	@touch $@
 
+# The demonstration needs little: a newcomer should not wait for the tests' frameworks.
+$(DEMO)/.ready: pyproject.toml constraints.txt
+	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python $(INSTALL) -e ".[lab]"
+	@touch $@
+
 $(VENV)/.docs: $(VENV)/.ready
-	$(PIP) install --quiet -c constraints.txt -e ".[dev,docs]"
+	$(BIN)/python $(INSTALL) -e ".[dev,docs]"
 	@touch $@

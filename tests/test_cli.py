@@ -112,7 +112,7 @@ def test_a_comparison_as_a_command_its_report_and_going_on(folder):
     assert done.exit_code == 0, done.output
     assert done.output.count("epoch   2/2") == 4
     again = compare(folder, "--methods", "full,infobatch", "--seeds", 2)
-    assert "epoch" not in again.output
+    assert "epoch   " not in again.output  # a busy machine is told of in other words
     table = again.output.strip()
     assert table == call("report", folder / "runs").output.strip()
     one = call("train", "fashion-mnist", "--method", "full", "--data", folder, "--out", folder / "runs", *EPOCHS)
@@ -225,11 +225,15 @@ def test_fronts_of_several_comparisons_as_a_command(tmp_path):
     assert files["--out"].read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert files["--noise"].read_bytes().startswith(b"<?xml")
     assert "### digits, sgd\n" in call("front", tmp_path / "runs").output
+    assert call("front", tmp_path / "runs", "--table", tmp_path / "new" / "folder" / "t.md").exit_code == 0
+    assert (tmp_path / "new" / "folder" / "t.md").exists()
+    (tmp_path / "runs.png").mkdir()
     for wrong, message in (
         (["--titles", "one,two"], "got 2 titles for 1 comparisons"),
         (["--out", tmp_path / "f.gif"], "must end in one of .png, .svg"),
         (["--table", tmp_path / "t.html"], "must end in .md"),
-        (["--noise", tmp_path / "nowhere" / "n.png"], "does not exist; create it first"),
+        (["--noise", tmp_path / "f.png" / "n.png"], "f.png cannot be made: File exists"),
+        (["--noise", tmp_path / "runs.png"], "is a folder; name a file"),
         ([tmp_path / "nowhere"], "holds no finished run"),
         ([tmp_path / "runs" / "ucb"], "no run shares its seed with a run on full data"),
     ):

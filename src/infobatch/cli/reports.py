@@ -35,7 +35,7 @@ def report(
 
 def write_report(results: Results, folders: list[Path], out: Path) -> None:
     """A page, and beside it the table, the curves and the picture, named after it."""
-    page.write(results, out, pictures=pictures(folders), title=f"infobatch: {folders[0].name}")
+    page.write(results, out, pictures=pictures(folders))
     export.table(results, out.with_suffix(".csv"))
     export.epochs(results, out.with_name(f"{out.stem}-epochs.csv"))
     for ending in (".png", ".svg"):

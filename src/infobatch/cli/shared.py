@@ -82,23 +82,22 @@ def tell(results: Results) -> None:
 
 
 def check_path(option: str, path: Path, endings: Sequence[str] = ()) -> None:
-    """Say what is wrong with an output file, before the work and not after it."""
-    problem = unwritable(path)
+    """Make the folder of an output file, and say what is wrong with it before the work and not after it."""
+    problem = None
     if endings and path.suffix.lower() not in endings:
         problem = f"{path} must end in {'one of ' * (len(endings) > 1)}{', '.join(endings)}."
+    elif path.is_dir():
+        problem = f"{path} is a folder; name a file."
+    else:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"the folder {path.parent} cannot be made: {error.strerror}."
+        else:
+            if not os.access(path if path.exists() else path.parent, os.W_OK):
+                problem = f"{path} cannot be written."
     if problem:
         raise typer.BadParameter(problem, param_hint=option)
-
-
-def unwritable(path: Path) -> str | None:
-    """Why a file cannot be written at ``path``; None if it can. Asked before training, not after it."""
-    if path.is_dir():
-        return f"{path} is a folder; name a file."
-    if not path.parent.is_dir():
-        return f"the folder {path.parent} does not exist; create it first."
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        return f"{path} cannot be written."
-    return None
 
 
 def split_methods(text: str) -> list[str]:

@@ -28,7 +28,7 @@ from .outcome import Outcome
 from .results import Note, Results, name_seeds, place
 from .statistics import digits_of
 
-TITLE = "Trained on fewer samples"
+TITLE = "Trained on fewer samples"  # where records do not name their data
 # The chart of the noise factor, for records that have it.
 NOISE = """<figure>
 <figcaption><b>Noise factor</b> <span>per epoch; 1.2: as if batches were 1.2 times smaller</span></figcaption>
@@ -36,11 +36,15 @@ NOISE = """<figure>
 </figure>"""
 
 
-def write(results: Results, path: str | Path, *, pictures: Pictures | None = None, title: str = TITLE) -> None:
+def write(results: Results, path: str | Path, *, pictures: Pictures | None = None, title: str | None = None) -> None:
     """Write the page of a comparison to ``path``.
 
-    ``pictures`` shows samples by their index: an image of height × width × channels bytes, and a caption.
+    ``pictures`` shows samples by their index: an image of height × width × channels bytes, and a caption. Without a
+    ``title`` the page is named after the data.
     """
+    if title is None:
+        data = sorted({str(run.recipe["dataset"]) for run in results.runs if "dataset" in run.recipe})
+        title = f"infobatch on {', '.join(data)}" if data else TITLE
     Path(path).write_text(_page(results, Album(pictures or {}), title), encoding="utf-8")
 
 
@@ -48,12 +52,13 @@ def _page(results: Results, album: Album, title: str) -> str:
     found, margin, digits = results.methods, results.margin, results.digits
     files = resources.files(__package__)
     frame, style, script = (files.joinpath(f"page.{end}").read_text(encoding="utf-8") for end in ("html", "css", "js"))
-    metric = results.metric
+    metric, notes = results.metric, list(results.notes())
     return Template(frame).substitute(
         title=_text(title),
         lede=_text(_lede(found, margin)),
         metric=_text(metric[:1].upper() + metric[1:]),
-        notes="\n".join(map(_note, results.notes())),
+        warnings="\n".join(_note(note) for note in notes if note.loud),
+        notes="\n".join(_note(note) for note in notes if not note.loud),
         cards="\n".join(_card(outcome, margin, digits) for outcome in found if outcome.method != "full"),
         spread="mean of the seeds, shaded: its 95 % interval" if _several(found) else "one seed",
         results=_results(found, margin, digits) + _further(results),
