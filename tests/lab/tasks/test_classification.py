@@ -354,3 +354,13 @@ def test_plain_pictures_are_cut_in_the_middle(photographs):
     middle, _ = folders.Decoded(photographs.train).__getitems__([23])
     mean, std = (torch.tensor(value).view(3, 1, 1) for value in (IMAGENET_MEAN, IMAGENET_STD))
     torch.testing.assert_close(images[23], (middle[0] / 255 - mean) / std, rtol=1e-4, atol=1e-5)
+
+
+def test_images_from_files_are_cut_to_the_size_that_is_asked_for(photographs, tmp_path):
+    folder = photographs.train.folder.parent
+    sized = replace(LAZY, size=24).create_task(folder)
+    assert {image.shape[-1] for image, _ in (sized.train[0], sized.test[0])} == {24}
+    with pytest.raises(ValueError, match="size must be at least 1, got 0"):
+        replace(LAZY, size=0)
+    with pytest.raises(ValueError, match="size is for images that are read from files; fashion-mnist-10k is in memory"):
+        replace(RECIPE, dataset="fashion-mnist-10k", size=24).create_task()

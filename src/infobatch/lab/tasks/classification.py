@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from ...scoring import classification as scoring
 from ..data import datasets
+from ..data.folders import Lazy
 from . import mixing, models
 from .device import autocast, dice
 from .images import AugmentedRecipe, ImageTask
@@ -30,8 +31,9 @@ class ClassificationRecipe(AugmentedRecipe):
     ``mixup`` and ``cutmix`` are the α of these, 0 for none: inputs are then mixed in pairs, scored as in appendix A.3
     of the paper and weighed as pairs. ``random_erase`` is its probability. ``ema`` is the decay of a running average of
     the weights, by which the model is judged; 0 judges the weights themselves. ``pool`` makes images in memory smaller
-    by that factor. With ``judge_rest`` the training images after the first ``samples`` join the test images, so that
-    small differences can be seen.
+    by that factor; ``size`` is the side, in pixels, to which images that are read from files are cut, None for 224.
+    With ``judge_rest`` the training images after the first ``samples`` join the test images, so that small differences
+    can be seen.
     """
 
     task: ClassVar[str] = "classification"
@@ -47,6 +49,7 @@ class ClassificationRecipe(AugmentedRecipe):
     ema: float = 0.0
     pool: int = 1
     judge_rest: bool = False
+    size: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,7 +65,12 @@ class ClassificationRecipe(AugmentedRecipe):
         return Classification(self, self._cut(datasets.load(self.dataset, data)))
 
     def _cut(self, data: datasets.Images) -> datasets.Images:
-        """The images as ``pool`` and ``judge_rest`` want them."""
+        """The images as ``size``, ``pool`` and ``judge_rest`` want them."""
+        if self.size is not None:
+            if not isinstance(data.train, Lazy) or not isinstance(data.test, Lazy):
+                raise ValueError(f"size is for images that are read from files; {data.name} is in memory: leave it out")
+            sized = replace(data.train, size=self.size), replace(data.test, size=self.size)
+            data = replace(data, train=sized[0], test=sized[1])
         if self.pool == 1 and not self.judge_rest:
             return data
         train, test = data.train, data.test
