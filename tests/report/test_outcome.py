@@ -48,8 +48,12 @@ def test_a_band_is_students_interval_of_the_mean() -> None:
     np.testing.assert_allclose(band.reach, (high - low) / 2, rtol=1e-4)
 
 
+def test_two_seeds_have_a_mean_and_no_band() -> None:
+    assert Band.of([[1.0, 2.0], [3.0, 2.0]]) == Band((2.0, 2.0), None)
+
+
 def test_a_band_goes_as_far_as_all_its_seeds_and_survives_what_is_no_number() -> None:
-    band = Band.of([[1.0, math.nan, 3.0], [2.0, 2.0]])
+    band = Band.of([[1.0, math.nan, 3.0], [2.0, 2.0], [1.5, 2.0]])
     assert band.mean[0] == 1.5
     assert math.isnan(band.mean[1])
     assert math.isnan(band.reach[1])

@@ -9,12 +9,15 @@ from itertools import accumulate
 from statistics import mean, median, stdev
 
 from ..records import SCORE_EDGES, Pair, RunRecord, options, title
-from .statistics import Difference, paired, t_quantile
+from .statistics import FEWEST, Difference, paired, t_quantile
 
 
 @dataclass(frozen=True)
 class Band:
-    """A mean over seeds per epoch, and how far its 95 % interval reaches to either side; None for a single seed."""
+    """A mean over seeds per epoch, and how far its 95 % interval reaches to either side.
+
+    It has no interval with fewer than three seeds: that of two, 13 standard errors, would dwarf every curve.
+    """
 
     mean: tuple[float, ...]
     reach: tuple[float, ...] | None
@@ -28,7 +31,7 @@ class Band:
         """
         n, epochs = len(curves), list(zip(*curves, strict=False))
         means = tuple(map(mean, epochs))
-        if n == 1:
+        if n < FEWEST:
             return cls(means, None)
         return cls(means, tuple(t_quantile(n - 1) * _stdev(values) / math.sqrt(n) for values in epochs))
 

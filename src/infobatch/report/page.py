@@ -26,7 +26,7 @@ from .charts import as_json, chart_data, colour, has_inside
 from .numbers import percent
 from .outcome import Outcome
 from .results import Note, Results, name_seeds, place
-from .statistics import digits_of
+from .statistics import FEWEST, digits_of
 
 TITLE = "Trained on fewer samples"  # where records do not name their data
 # The chart of the noise factor, for records that have it.
@@ -60,7 +60,7 @@ def _page(results: Results, album: Album, title: str) -> str:
         warnings="\n".join(_note(note) for note in notes if note.loud),
         notes="\n".join(_note(note) for note in notes if not note.loud),
         cards="\n".join(_card(outcome, margin, digits) for outcome in found if outcome.method != "full"),
-        spread="mean of the seeds, shaded: its 95 % interval" if _several(found) else "one seed",
+        spread=_curves_shown(found),
         results=_results(found, margin, digits) + _further(results),
         cost=_cost(found),
         noise=NOISE if _noisy(found) else "",
@@ -302,6 +302,14 @@ def _samples(outcome: Outcome, album: Album) -> str:
 
 def _text(value: object) -> str:
     return html.escape(str(value))
+
+
+def _curves_shown(found: Sequence[Outcome]) -> str:
+    """What a curve is, and whether it has an interval."""
+    seeds = max(len(outcome.runs) for outcome in found)
+    if seeds < FEWEST:
+        return "one seed" if seeds == 1 else "mean of the seeds"
+    return "mean of the seeds, shaded: its 95 % interval"
 
 
 def _several(found: Sequence[Outcome]) -> bool:
