@@ -72,7 +72,8 @@ class InfoBatchMixin(_Trainer):
     """Makes a ``Trainer`` class train on fewer samples; goes before it: ``class Mine(InfoBatchMixin, SFTTrainer)``.
 
     Args:
-        args, kwargs: as the trainer takes them.
+        *args: as the trainer takes them.
+        **kwargs: as the trainer takes them.
         pruning: arguments of ``InfoBatch`` other than the data and ``num_epochs``; None: its defaults.
         keep_steps: let every epoch have as many steps as with all data, in batches that shrink. ``max_steps`` and the
             schedule are then Trainer's own. See ``InfoBatch.batches``.
