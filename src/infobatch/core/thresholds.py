@@ -41,7 +41,7 @@ def quantiles(scores: NDArray[np.float32], shares: Sequence[float]) -> list[floa
     >>> quantiles(np.array([3, 1, 2, 5, 4], np.float32), [0.25, 0.875])
     [2.0, 4.5]
     """
-    found = []
+    values = []
     above, skipped = scores.copy(), 0  # the scores from rank `skipped` on, partly sorted
     for share in shares:
         place = share * (len(scores) - 1)
@@ -51,8 +51,8 @@ def quantiles(scores: NDArray[np.float32], shares: Sequence[float]) -> list[floa
         skipped = rank
         low = float(above[0])
         high = float(above[1:].min()) if len(above) > 1 else low
-        found.append(low + (place - rank) * (high - low))
-    return found
+        values.append(low + (place - rank) * (high - low))
+    return values
 
 
 def as_float32_bound(threshold: float | Fraction) -> np.float32:

@@ -90,8 +90,8 @@ class Weights:
         kept = np.empty(ends[-1] if len(ends) else 0, dtype)
 
         def find(start: int, end: int) -> None:
-            found = np.flatnonzero(present[start : start + _CHUNK] != LEFT_OUT)
-            np.add(found, start, out=kept[end - len(found) : end], casting="unsafe")
+            places = np.flatnonzero(present[start : start + _CHUNK] != LEFT_OUT)
+            np.add(places, start, out=kept[end - len(places) : end], casting="unsafe")
 
         with workers(self.size) as each:
             for _ in each(find, starts, ends.tolist()):

@@ -39,8 +39,8 @@ def optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
             layerwise = Lamb(parameters, betas=(recipe.momentum, _BETA2), **rate)
         return layerwise
     kinds: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": torch.optim.RAdam}
-    found: torch.optim.Optimizer = kinds[recipe.optimizer](parameters, betas=(recipe.momentum, _BETA2), **rate)
-    return found
+    optimiser: torch.optim.Optimizer = kinds[recipe.optimizer](parameters, betas=(recipe.momentum, _BETA2), **rate)
+    return optimiser
 
 
 def schedule(recipe: Recipe, optimiser: torch.optim.Optimizer, total_steps: int) -> lr_scheduler.LRScheduler:

@@ -94,15 +94,15 @@ def _find(name: str) -> type[Method]:
 
 def options_of(name: str) -> builtins.list[str]:
     """The options a method takes: all keywords along its class's constructors."""
-    found: builtins.list[str] = []
+    names: builtins.list[str] = []
     for cls in _find(name).__mro__:
         if "__init__" not in vars(cls) or cls is object:
             continue
         parameters = inspect.signature(vars(cls)["__init__"]).parameters.values()
-        found += [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)][1:]
+        names += [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)][1:]
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
-    return found
+    return names
 
 
 for _method in (

@@ -173,14 +173,14 @@ def _shares_for(target: float, shares: NDArray[np.float64], size: NDArray[np.int
     Proportional to the method's own ``shares`` while none exceeds MAX_SHARE; what these groups cannot give is taken
     evenly from the groups the method would keep whole. Every share is a known probability, so nothing here biases.
     """
-    found = np.zeros(len(shares))
+    pruned = np.zeros(len(shares))
     for open_groups in (shares > 0, shares == 0):
         proportion = np.where(open_groups, np.where(shares > 0, shares, 1.0), 0.0)
-        while target > 0 and (free := (proportion > 0) & (found < MAX_SHARE) & (size > 0)).any():
+        while target > 0 and (free := (proportion > 0) & (pruned < MAX_SHARE) & (size > 0)).any():
             factor = target / np.dot(proportion[free], size[free])
-            step = np.where(free, np.minimum(found + factor * proportion, MAX_SHARE) - found, 0.0)
-            found += step
+            step = np.where(free, np.minimum(pruned + factor * proportion, MAX_SHARE) - pruned, 0.0)
+            pruned += step
             target -= float(np.dot(step, size))
             if target < 1e-6:
                 target = 0.0
-    return found
+    return pruned

@@ -68,10 +68,10 @@ class DetectorLoss:
         """All terms by image; those of the last layer, which comes last, have plain names, others a number as well."""
         if any(len(layer.logits) != len(targets) for layer in layers):
             raise ValueError(f"targets must be one per image, got {len(targets)} for {len(layers[-1].logits)} images")
-        found = self._layer(layers[-1], targets, mean_boxes)
+        terms = self._layer(layers[-1], targets, mean_boxes)
         for number, layer in enumerate(layers[:-1]):
-            found |= {f"{name}_{number}": term for name, term in self._layer(layer, targets, mean_boxes).items()}
-        return found
+            terms |= {f"{name}_{number}": term for name, term in self._layer(layer, targets, mean_boxes).items()}
+        return terms
 
     def _layer(
         self, predicted: Prediction, targets: Sequence[Target], mean_boxes: float | None

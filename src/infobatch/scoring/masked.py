@@ -52,8 +52,8 @@ def patches(images: torch.Tensor, size: int, *, normalised: bool = False) -> tor
             f"size must divide the images' height and width, got size {size} for images of {height} × {width}"
         )
     cut = images.reshape(count, channels, height // size, size, width // size, size)
-    found = cut.permute(0, 2, 4, 3, 5, 1).reshape(count, -1, size * size * channels)
+    rows = cut.permute(0, 2, 4, 3, 5, 1).reshape(count, -1, size * size * channels)
     if not normalised:
-        return found
-    variance, mean = torch.var_mean(found, -1, keepdim=True)
-    return (found - mean) / (variance + _SMALLEST).sqrt()
+        return rows
+    variance, mean = torch.var_mean(rows, -1, keepdim=True)
+    return (rows - mean) / (variance + _SMALLEST).sqrt()

@@ -63,7 +63,7 @@ def collect(
         hook.remove()
     if not logits:
         raise ValueError("loader is empty: it must give at least one batch")
-    found = Collected(
+    collected = Collected(
         features=np.concatenate(features),
         logits=np.concatenate(logits),
         labels=np.concatenate(labels),
@@ -71,8 +71,8 @@ def collect(
         distances=np.concatenate(distances) if deepfool else None,
         bias=layer.bias is not None,
     )
-    check_complete(loader, len(found))
-    return found
+    check_complete(loader, len(collected))
+    return collected
 
 
 def last_layer(model: nn.Module) -> nn.Linear:
@@ -120,12 +120,12 @@ def check_order(loader: Batches) -> None:
         )
 
 
-def check_complete(loader: Batches, found: int) -> None:
+def check_complete(loader: Batches, count: int) -> None:
     """Every sample must have its row."""
     dataset = getattr(loader, "dataset", None)
-    if isinstance(dataset, Sized) and len(dataset) != found:
+    if isinstance(dataset, Sized) and len(dataset) != count:
         raise ValueError(
-            f"loader gave {found} of the dataset's {len(dataset)} samples: make it with drop_last=False "
+            f"loader gave {count} of the dataset's {len(dataset)} samples: make it with drop_last=False "
             "and, under several processes, without sharding"
         )
 

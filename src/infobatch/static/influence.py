@@ -120,10 +120,10 @@ class Hessian:
             raise ImportError('influence and dp need scipy: pip install "infobatch[static]"') from error
         size = self.shape[0] * self.shape[1]
         operator = LinearOperator((size, size), lambda flat: self.times(flat.reshape(self.shape)).ravel(), dtype=float)
-        found, failed = cg(operator, right.ravel(), rtol=1e-8)
+        solution, failed = cg(operator, right.ravel(), rtol=1e-8)
         if failed:
             raise RuntimeError(f"conjugate gradients did not converge with damping={self.damping}: raise it")
-        return np.asarray(found).reshape(self.shape)
+        return np.asarray(solution).reshape(self.shape)
 
 
 def _inputs(features: ArrayLike, bias: bool) -> Matrix:

@@ -118,8 +118,8 @@ class ByPicking(StaticMethod):
             data, own = runs[0], seed
             if len(members) < len(data):
                 data, own = data.take(members), int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-            found = self.call(name, data, options, count=few, seed=own)
-            picks, sizes = found if isinstance(found, tuple) else (found, np.ones(few))
+            picked = self.call(name, data, options, count=few, seed=own)
+            picks, sizes = picked if isinstance(picked, tuple) else (picked, np.ones(few))
             chosen.append(members[picks])
             weights.append(sizes)
         return _selection(np.concatenate(chosen), np.concatenate(weights))

@@ -78,13 +78,13 @@ def probabilities(logits: ArrayLike) -> NDArray[np.float64]:
 
 def errors(logits: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
     """Probability - one-hot label; the label's own entry is minus the sum of the others, which loses no digits."""
-    found, classes = probabilities(logits), np.asarray(labels)
-    rows = np.arange(len(found))
+    errors, classes = probabilities(logits), np.asarray(labels)
+    rows = np.arange(len(errors))
     if classes.shape != rows.shape:
-        raise ValueError(f"labels must name one class per row of logits: got {classes.shape} for {found.shape}")
-    found[rows, classes] = 0
-    found[rows, classes] = -found.sum(1)
-    return found
+        raise ValueError(f"labels must name one class per row of logits: got {classes.shape} for {errors.shape}")
+    errors[rows, classes] = 0
+    errors[rows, classes] = -errors.sum(1)
+    return errors
 
 
 def _logits(logits: ArrayLike) -> NDArray[Any]:

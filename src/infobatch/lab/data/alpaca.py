@@ -103,10 +103,10 @@ def read(path: str | Path) -> list[Row]:
     path = Path(path)
     content = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8")
     by_line = ".jsonl" in path.suffixes
-    found: Any = [json.loads(line) for line in content.split("\n") if line.strip()] if by_line else json.loads(content)
-    if not isinstance(found, list):
-        raise ValueError(f"{path} must hold a list of rows, got {type(found).__name__}")
-    return [_row(number, given, path) for number, given in enumerate(found)]
+    rows: Any = [json.loads(line) for line in content.split("\n") if line.strip()] if by_line else json.loads(content)
+    if not isinstance(rows, list):
+        raise ValueError(f"{path} must hold a list of rows, got {type(rows).__name__}")
+    return [_row(number, given, path) for number, given in enumerate(rows)]
 
 
 def _row(number: int, given: Any, path: Path) -> Row:
@@ -127,19 +127,19 @@ def read_numbers(where: str, beside: Path, count: int) -> list[int]:
     path = next((path for path in (Path(file), beside / file) if path.exists()), None)
     if path is None:
         raise FileNotFoundError(f"rows: there is no {file}, here or in {beside}: it must be a file of row numbers")
-    found: Any
+    numbers: Any
     if path.suffix == ".npz":
         with np.load(path) as arrays:
-            found = arrays["indices"].tolist()
+            numbers = arrays["indices"].tolist()
     else:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            check_choice(f"rows of {path} (FILE:NAME)", name, found)
-            found = found[name]
-    whole = isinstance(found, list) and all(type(number) is int for number in found)
-    if not whole or not all(0 <= number < count for number in found) or len(set(found)) != len(found):
+        numbers = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(numbers, dict):
+            check_choice(f"rows of {path} (FILE:NAME)", name, numbers)
+            numbers = numbers[name]
+    whole = isinstance(numbers, list) and all(type(number) is int for number in numbers)
+    if not whole or not all(0 <= number < count for number in numbers) or len(set(numbers)) != len(numbers):
         raise ValueError(f"rows: {where} must be a list of different whole numbers from 0 to {count - 1}")
-    return list(found)
+    return list(numbers)
 
 
 # -- tokens ---------------------------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ def encoded(rows: Sequence[Row], tokenizer: Any, template: str, longest: int) ->
 
 def token_ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     """The tokens of each text, without a begin or an end."""
-    found: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    return found
+    ids: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    return ids
 
 
 # -- batches --------------------------------------------------------------------------------------------------------

@@ -169,15 +169,15 @@ def _cifar(train: tuple[str, ...], test: str, labels: bytes, classes: tuple[str,
 def _contents(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     """The files of these names in a folder or in a ``.tar.gz`` archive."""
     if path.is_dir():
-        found = {name: (path / name).read_bytes() for name in names if (path / name).exists()}
+        contents = {name: (path / name).read_bytes() for name in names if (path / name).exists()}
     else:
         with tarfile.open(path) as archive:
             members = {os.path.basename(member.name): member for member in archive if member.isfile()}
             opened = {name: archive.extractfile(members[name]) for name in names if name in members}
-            found = {name: file.read() for name, file in opened.items() if file is not None}
-    if missing := [name for name in names if name not in found]:
+            contents = {name: file.read() for name, file in opened.items() if file is not None}
+    if missing := [name for name in names if name not in contents]:
         raise FileNotFoundError(f"{path} is not complete, it lacks {', '.join(missing)}: get it again")
-    return found
+    return contents
 
 
 class _Plain(pickle.Unpickler):
@@ -194,8 +194,8 @@ class _Plain(pickle.Unpickler):
 
     @classmethod
     def loads(cls, content: bytes) -> dict[bytes, object]:
-        found: dict[bytes, object] = cls(io.BytesIO(content), encoding="bytes").load()
-        return found
+        batch: dict[bytes, object] = cls(io.BytesIO(content), encoding="bytes").load()
+        return batch
 
 
 # -- pictures -------------------------------------------------------------------------------------------------------

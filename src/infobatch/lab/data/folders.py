@@ -88,13 +88,13 @@ def by_class(folder: Path, names: tuple[str, ...] = ("train", "val")) -> tuple[F
 
 
 def _classified(folder: Path, classes: tuple[str, ...]) -> Files:
-    found = [(name, label) for label, kind in enumerate(classes) for name in _images(folder, kind)]
-    if not found:
+    labelled = [(name, label) for label, kind in enumerate(classes) for name in _images(folder, kind)]
+    if not labelled:
         raise ValueError(
             f"{folder} holds no image in a folder of its class: it must be {folder}/<class>/<image>, where an image "
             f"ends in one of {' '.join(_ENDINGS)}"
         )
-    return files(folder, *zip(*found, strict=True))
+    return files(folder, *zip(*labelled, strict=True))
 
 
 def files(folder: Path, names: tuple[str, ...], labels: tuple[int, ...]) -> Files:
@@ -104,11 +104,11 @@ def files(folder: Path, names: tuple[str, ...], labels: tuple[int, ...]) -> File
 
 def _images(folder: Path, kind: str) -> list[str]:
     """The names, from ``folder`` on, of the images under its folder ``kind``, in an order that is the same anywhere."""
-    found = []
+    paths = []
     for place, _, names in os.walk(folder / kind, followlinks=True):
         inside = os.path.relpath(place, folder)
-        found += [os.path.join(inside, name) for name in names if name.lower().endswith(_ENDINGS)]
-    return sorted(found)
+        paths += [os.path.join(inside, name) for name in names if name.lower().endswith(_ENDINGS)]
+    return sorted(paths)
 
 
 def rows(name: str) -> tuple[Rows, Rows, tuple[str, ...]]:

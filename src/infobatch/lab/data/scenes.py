@@ -52,14 +52,14 @@ class SceneSplit:
         numbers = np.asarray(opened(path))
         if numbers.ndim != 2 or numbers.dtype != np.uint8:
             raise ValueError(f"{path} must hold one byte per pixel, its class; got {numbers.dtype} of {numbers.shape}")
-        found = self.table[numbers]
-        if (found == _NONE).any():
+        classes = self.table[numbers]
+        if (classes == _NONE).any():
             known = np.flatnonzero(self.table != _NONE)
             raise ValueError(
                 f"{path} must hold numbers from {known.min()} to {known.max()} only, got "
-                f"{numbers[found == _NONE].max()}: it is not of this data set"
+                f"{numbers[classes == _NONE].max()}: it is not of this data set"
             )
-        return np.asarray(found, np.uint8)
+        return np.asarray(classes, np.uint8)
 
 
 @dataclass(frozen=True)

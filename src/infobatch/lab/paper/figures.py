@@ -23,18 +23,18 @@ class Drawn(NamedTuple):
     said: str = ""
 
 
-def draw(number: str, found: Sequence[Comparison], out: Path) -> Drawn:
+def draw(number: str, comparisons: Sequence[Comparison], out: Path) -> Drawn:
     """Draw what the finished runs show into files named after the figure; nothing for what is a table alone."""
-    finished = all({"full"} < {run.method for run in comparison.records()} for comparison in found)
-    return FIGURES[number](found, out / number) if number in FIGURES and finished else Drawn([])
+    finished = all({"full"} < {run.method for run in comparison.records()} for comparison in comparisons)
+    return FIGURES[number](comparisons, out / number) if number in FIGURES and finished else Drawn([])
 
 
-def _savings(found: Sequence[Comparison], path: Path) -> Drawn:
-    return Drawn(figures.savings([comparison.records() for comparison in found], path))
+def _savings(comparisons: Sequence[Comparison], path: Path) -> Drawn:
+    return Drawn(figures.savings([comparison.records() for comparison in comparisons], path))
 
 
-def _pruned_per_epoch(found: Sequence[Comparison], path: Path) -> Drawn:
-    runs = [run for run in found[0].records() if run.method == "infobatch"]
+def _pruned_per_epoch(comparisons: Sequence[Comparison], path: Path) -> Drawn:
+    runs = [run for run in comparisons[0].records() if run.method == "infobatch"]
     left_out = [mean(run.total - kept for run, kept in zip(runs, epoch, strict=True)) for epoch in _by_epoch(runs)]
     said = "Samples left out, epoch by epoch: " + ", ".join(f"{count:,.0f}" for count in left_out)
     return Drawn(figures.pruned_per_epoch(runs, path), said)
@@ -44,9 +44,9 @@ def _by_epoch(runs: Sequence[RunRecord]) -> list[tuple[int, ...]]:
     return list(zip(*(run.kept for run in runs), strict=True))
 
 
-def _distribution(found: Sequence[Comparison], path: Path) -> Drawn:
+def _distribution(comparisons: Sequence[Comparison], path: Path) -> Drawn:
     """What InfoBatch would do to the losses with which training on full data ended, of the first seed."""
-    scores = found[0].scores("full", found[0].seeds[0])
+    scores = comparisons[0].scores("full", comparisons[0].seeds[0])
     losses = scores[np.isfinite(scores)]
     drawn = methods.create("infobatch").select(losses, Epoch(1, range(1, 2), 2, 0), np.random.default_rng(0))
     weights = drawn.of(np.arange(len(losses)))

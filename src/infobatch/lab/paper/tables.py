@@ -82,18 +82,18 @@ class PaperTable:
         for row in self.rows:
             if setup := row.setups.get(preset):
                 groups.setdefault(setup, []).append(row.spec(preset))
-        found = []
+        comparisons = []
         for setup, methods in groups.items():
             recipe = recipes.get(setup.recipe, preset).changed([*setup.settings, *changes])
             specs = [MethodSpec.parse(method) for method in dict.fromkeys(methods)]
-            found.append(Comparison(recipe, specs, seeds, setup.place(out)))
-        return found
+            comparisons.append(Comparison(recipe, specs, seeds, setup.place(out)))
+        return comparisons
 
-    def lines(self, found: Sequence[Comparison], preset: str, out: Path) -> list[Line]:
+    def lines(self, comparisons: Sequence[Comparison], preset: str, out: Path) -> list[Line]:
         """The rows with the runs of these comparisons, as far as they are finished."""
         outcomes = {
             comparison.folder: {outcome.method: outcome for outcome in by_method(comparison.records())}
-            for comparison in found
+            for comparison in comparisons
         }
         lines = []
         for row in self.rows:

@@ -100,8 +100,8 @@ class Classification(ImageTask, Selectable):
     @property
     def labels(self) -> NDArray[np.int64]:
         """The class of each training image."""
-        found: NDArray[np.int64] = self.train.labels.numpy()
-        return found
+        labels: NDArray[np.int64] = self.train.labels.numpy()
+        return labels
 
     def losses(
         self,

@@ -79,8 +79,8 @@ class Detection(Task):
             torch.default_generator.manual_seed(seed)
             model: Any = create(self.recipe.model, len(fashion.CLASSES))
         model.loss_function = PerImage(self.mean_boxes)
-        found: nn.Module = model.to(self.device)
-        return found
+        detector: nn.Module = model.to(self.device)
+        return detector
 
     def losses(
         self,
@@ -93,8 +93,8 @@ class Detection(Task):
         images, targets = take_rows(batch, rows)
         targets = [{name: part.to(self.device) for name, part in target.items()} for target in targets]
         with dice(generator, self.device):  # for layers that are left out by chance, none here, a number is drawn
-            found: Tensor = self._outputs(model, images, labels=targets).loss
-        return found
+            losses: Tensor = self._outputs(model, images, labels=targets).loss
+        return losses
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> float:
@@ -150,15 +150,15 @@ def create(name: str, classes: int) -> nn.Module:
         "dropout": 0.0,
         "auxiliary_loss": True,
     }
-    found: nn.Module
+    detector: nn.Module
     if name == "deformable-detr-tiny":
         config: Any = transformers.DeformableDetrConfig(num_feature_levels=2, **shared)
-        found = transformers.DeformableDetrForObjectDetection(config)
+        detector = transformers.DeformableDetrForObjectDetection(config)
     elif name == "conditional-detr-tiny":
-        found = transformers.ConditionalDetrForObjectDetection(transformers.ConditionalDetrConfig(**shared))
+        detector = transformers.ConditionalDetrForObjectDetection(transformers.ConditionalDetrConfig(**shared))
     else:
-        found = transformers.DetrForObjectDetection(transformers.DetrConfig(**shared))
-    return found
+        detector = transformers.DetrForObjectDetection(transformers.DetrConfig(**shared))
+    return detector
 
 
 # -- average precision ----------------------------------------------------------------------------------------------
@@ -210,8 +210,8 @@ def _claims(boxes: Tensor, chances: Tensor, wanted: Tensor, threshold: float) ->
 def _area(right: NDArray[np.bool_], chances: NDArray[np.float64], there: int) -> float:
     """Under the curve of precision by recall."""
     right = right[np.argsort(-chances, kind="stable")]
-    found = np.cumsum(right)
-    precision = found / np.arange(1, len(right) + 1)
+    hits = np.cumsum(right)
+    precision = hits / np.arange(1, len(right) + 1)
     precision = np.maximum.accumulate(precision[::-1])[::-1]  # the best at this recall or a higher one
-    reached = np.searchsorted(100 * found, np.arange(101) * there)  # in whole numbers: shares would be rounded
+    reached = np.searchsorted(100 * hits, np.arange(101) * there)  # in whole numbers: shares would be rounded
     return float(np.append(precision, 0.0)[reached].mean())

@@ -12,10 +12,10 @@ _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 def for_precision(precision: str, device: torch.device | str | None = None) -> torch.device:
     """The device that is named, else the GPU if there is one, else the CPU; it must have the recipe's precision."""
-    found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if precision == "fp16" and found.type == "cpu":
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if precision == "fp16" and chosen.type == "cpu":
         raise ValueError("precision fp16 needs a GPU: on the CPU take fp32, or bf16 where the processor has it")
-    return found
+    return chosen
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:

@@ -141,8 +141,8 @@ class Denoiser(nn.Module):
 
     def forward(self, noisy: Tensor, timestep: Tensor) -> Tensor:
         """The noise, as far as it can be told."""
-        found: Tensor = self.unet(noisy, timestep).sample
-        return found
+        predicted: Tensor = self.unet(noisy, timestep).sample
+        return predicted
 
 
 class LatentDiffusion(Task):
@@ -240,8 +240,8 @@ class LatentDiffusion(Task):
         """
         wanted = self.test.values[:_NEW]
         made = torch.cat(list(self._new_latents(model, len(wanted), _NEW_STEPS, seed=0))).cpu()
-        real, found = (avg_pool2d(latents, 2).flatten(1) for latents in (wanted, made))
-        return frechet_distance(real, found)
+        real, generated = (avg_pool2d(latents, 2).flatten(1) for latents in (wanted, made))
+        return frechet_distance(real, generated)
 
     def fid(
         self, model: nn.Module, features: Callable[[Tensor], Tensor], count: int, *, steps: int = 50, seed: int = 0
@@ -256,8 +256,8 @@ class LatentDiffusion(Task):
         with torch.inference_mode():
             pixels = (images.to(self.device) / 255 for images, _ in batches(self.test_images, self.recipe))
             real = [features(images) for images in pixels]
-            found = [features(images) for images in torch.split(made, _TEST_BATCH)]
-        return frechet_distance(torch.cat(real), torch.cat(found))
+            generated = [features(images) for images in torch.split(made, _TEST_BATCH)]
+        return frechet_distance(torch.cat(real), torch.cat(generated))
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
         """Training images and what they show, for the report."""
@@ -306,16 +306,16 @@ class LatentDiffusion(Task):
 
     @torch.no_grad()
     def _encoded(self, images: InMemory | Decoded) -> Tensor:
-        found = []
+        latents = []
         for batch, _ in batches(images, self.recipe):
             made = self.autoencoder.encode(_centred(batch.to(self.device)))
             # A variational autoencoder gives a distribution, of which the most likely is taken; others give a value.
-            found.append((made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents).cpu())
-        return torch.cat(found)
+            latents.append((made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents).cpu())
+        return torch.cat(latents)
 
     def _decoded(self, latents: Tensor) -> Tensor:
-        found: Tensor = self.autoencoder.decode(latents / self.scale).sample
-        return (found / 2 + 0.5).clamp(0, 1)
+        images: Tensor = self.autoencoder.decode(latents / self.scale).sample
+        return (images / 2 + 0.5).clamp(0, 1)
 
 
 def trained_autoencoder(images: InMemory | Decoded, steps: int, device: torch.device) -> nn.Module:
@@ -340,8 +340,8 @@ def trained_autoencoder(images: InMemory | Decoded, steps: int, device: torch.de
         (error + _AUTOENCODER_KL * latent.kl().mean()).backward()
         optimiser.step()
         schedule.step()
-    found: nn.Module = model
-    return found
+    autoencoder: nn.Module = model
+    return autoencoder
 
 
 def frechet_distance(one: Tensor, other: Tensor) -> float:

@@ -126,8 +126,8 @@ def shown(
     images: InMemory | Decoded, classes: tuple[str, ...], indices: list[int]
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """Images as a report shows them, height × width × channels, and the names of their classes."""
-    found, labels = images.__getitems__(indices)
-    return found.permute(0, 2, 3, 1).numpy(), [classes[label] for label in labels.tolist()]
+    pictures, labels = images.__getitems__(indices)
+    return pictures.permute(0, 2, 3, 1).numpy(), [classes[label] for label in labels.tolist()]
 
 
 def batches(data: InMemory | Decoded, recipe: Recipe) -> Iterator[tuple[Tensor, Tensor]]:
@@ -165,5 +165,5 @@ def augmented(images: Tensor, how: str, generator: torch.Generator) -> Tensor:
     # One gather for all images: element [b, c, y, x] is images[b, c, rows[b, y], columns[b, x]].
     flat = (rows * images.shape[3])[:, :, None] + columns[:, None, :]
     index = flat.flatten(1)[:, None, :].to(images.device)
-    found = images.flatten(2).gather(2, index.expand(-1, images.shape[1], -1))
-    return found.view(count, -1, height, width)
+    moved = images.flatten(2).gather(2, index.expand(-1, images.shape[1], -1))
+    return moved.view(count, -1, height, width)

@@ -124,8 +124,8 @@ class Instructions(Task):
 
     def _encoded(self, rows: list[Row]) -> list[Tokens]:
         """The rows as tokens, but those whose prompt leaves no room for an answer."""
-        found = alpaca.encoded(rows, self.tokenizer, self.recipe.template, self.recipe.max_tokens)
-        return [row for row in found if row is not None]
+        encoded = alpaca.encoded(rows, self.tokenizer, self.recipe.template, self.recipe.max_tokens)
+        return [row for row in encoded if row is not None]
 
     # -- the model ----------------------------------------------------------------------------------------------
 
@@ -217,10 +217,10 @@ class Instructions(Task):
         batch = take_rows(batch, rows)
         if self.recipe.model.startswith(HUGGING_FACE):  # it may have dropout; ours has none
             with dice(generator, self.device):
-                found = self._row_losses(model, batch)
+                losses = self._row_losses(model, batch)
         else:
-            found = self._row_losses(model, batch)
-        return found.total / self.mean_targets, found.mean.detach()
+            losses = self._row_losses(model, batch)
+        return losses.total / self.mean_targets, losses.mean.detach()
 
     def _row_losses(self, model: nn.Module, batch: dict[str, Tensor]) -> RowLosses:
         logits = self._logits(model, batch)
@@ -237,8 +237,8 @@ class Instructions(Task):
     def evaluate(self, model: nn.Module) -> float:
         """The mean loss of a token, over all answers that were held out."""
         model.eval()
-        found = [self._row_losses(model, batch) for batch in self._batches(self.test)]
-        total, tokens = (torch.cat(parts).double().sum() for parts in zip(*found, strict=True))
+        losses = [self._row_losses(model, batch) for batch in self._batches(self.test)]
+        total, tokens = (torch.cat(parts).double().sum() for parts in zip(*losses, strict=True))
         return float(total / tokens)
 
     @torch.inference_mode()
@@ -246,11 +246,11 @@ class Instructions(Task):
         """The share, in %, of short held-out answers that the model gives word for word, and how many there are."""
         model.eval()
         short = [row for row in self.test if row.targets <= PROBE_TOKENS]
-        found = [
+        matches = [
             exact_matches(self._logits(model, batch), batch["labels"].to(self.device)) for batch in self._batches(short)
         ]
-        right = torch.cat(found) if found else torch.zeros(0)
-        return 100 * float(right.float().mean()) if found else 0.0, len(right)
+        right = torch.cat(matches) if matches else torch.zeros(0)
+        return 100 * float(right.float().mean()) if matches else 0.0, len(right)
 
     def further(self, model: nn.Module) -> list[Measure]:
         """How many of the short answers that were held out the model gives exactly."""

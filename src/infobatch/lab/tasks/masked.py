@@ -135,14 +135,14 @@ class MaskedImages(ImageTask):
     def features(self, model: nn.Module, data: InMemory | Decoded) -> tuple[Tensor, Tensor]:
         """What the encoder makes of whole images, the mean over their patches, and the labels."""
         encoder, order = self._encoder(model), torch.arange(self.patches, dtype=torch.float32, device=self.device)
-        found, labels = [], []
+        features, labels = [], []
         for images, label in self._batches(data):
             pixels = self._scaled(images.to(self.device))
             # Patches are sorted by the noise: a rising one leaves them in their places, and no dice are thrown.
             tokens = encoder(pixels, noise=order.expand(len(pixels), -1)).last_hidden_state
-            found.append(tokens[:, 1:].mean(1))
+            features.append(tokens[:, 1:].mean(1))
             labels.append(label)
-        return torch.cat(found).cpu(), torch.cat(labels)
+        return torch.cat(features).cpu(), torch.cat(labels)
 
     # -- how -----------------------------------------------------------------------------------------------------------
 

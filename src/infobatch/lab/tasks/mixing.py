@@ -108,9 +108,9 @@ class PairLosses:
         self._plan = plan
         self._weights: PairWeights | None = None
 
-    def __call__(self, found: MixedLosses, done: int) -> tuple[Tensor, Tensor]:
+    def __call__(self, mixed: MixedLosses, done: int) -> tuple[Tensor, Tensor]:
         """Losses and scores for ``update``, of the batch that comes after ``done`` samples of the plan."""
-        losses, score, share = found
+        losses, score, share = mixed
         if self._plan.by_sample.uniform or share == 1:
             return losses, score
         if self._weights is None:

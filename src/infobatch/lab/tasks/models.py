@@ -123,8 +123,8 @@ class ResidualMLP(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""
         hidden = self.first(images)
-        found: Tensor = self.head(torch.relu(hidden + self.block(hidden)))
-        return found
+        logits: Tensor = self.head(torch.relu(hidden + self.block(hidden)))
+        return logits
 
 
 def _halving(channels: int, width: int) -> list[nn.Module]:
@@ -153,8 +153,8 @@ class CompactResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""
-        found: Tensor = self.head(self.blocks(self.stem(images)).mean((2, 3)))
-        return found
+        logits: Tensor = self.head(self.blocks(self.stem(images)).mean((2, 3)))
+        return logits
 
 
 class _Residual(nn.Module):
@@ -223,5 +223,5 @@ def _from_timm(name: str, classes: int, channels: int, size: int) -> nn.Module:
         model.conv1 = nn.Conv2d(channels, model.conv1.out_channels, 3, 1, 1, bias=False)
         nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm's own
         model.maxpool = nn.Identity()
-    found: nn.Module = model
-    return found
+    network: nn.Module = model
+    return network

@@ -116,10 +116,10 @@ class UPerNet(nn.Module):
     def forward(self, images: Tensor) -> list[Tensor]:
         """Logits of every pixel; in training, those of the auxiliary head after them."""
         features = self.encoder(images)
-        found = [self.head(self.decoder(features))]
+        maps = [self.head(self.decoder(features))]
         if self.auxiliary is not None and self.training:
-            found.append(self.auxiliary(features[_STAGE]))
-        return [_resized(logits, images.shape[2:]) for logits in found]
+            maps.append(self.auxiliary(features[_STAGE]))
+        return [_resized(logits, images.shape[2:]) for logits in maps]
 
 
 def _classifier(channels: int, classes: int, dropout: float) -> nn.Sequential:
@@ -208,8 +208,8 @@ class Segmentation(Task):
 
     def _logits(self, model: nn.Module, images: Tensor) -> list[Tensor]:
         with autocast(self.recipe.precision, self.device):
-            found: list[Tensor] = model(images.contiguous(memory_format=torch.channels_last))
-        return [logits.float() for logits in found]
+            maps: list[Tensor] = model(images.contiguous(memory_format=torch.channels_last))
+        return [logits.float() for logits in maps]
 
     def _test_batches(self) -> Iterator[_Sample]:
         """Test images, of one size in each batch: those in a row that share it."""
