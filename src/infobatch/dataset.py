@@ -57,7 +57,8 @@ class InfoBatch(Dataset[Any]):
         delta: the share of the epochs in which to prune, in [0, 1]; the rest is full data (annealing). None: 0.875,
             or 1 for methods that do not anneal.
         method: a name from ``methods.list()``, or a method object.
-        seed: what the plans are drawn from, together with the epoch and the scores.
+        seed: what the plans are drawn from, together with the epoch and the scores. None: the framework's seed, where
+            an integration knows it, else 0.
         index_key: carry each sample's index in the sample, under this key.
         saving: instead of ``ratio``, the share of full training to save in all.
         rescale: weight the samples that stand in for pruned ones; None: as the method does.
@@ -80,7 +81,7 @@ class InfoBatch(Dataset[Any]):
         delta: float | None = None,
         *,
         method: str | Method = "infobatch",
-        seed: int = 0,
+        seed: int | None = None,
         index_key: str | None = None,
         saving: float | None = None,
         rescale: bool | None = None,
@@ -97,7 +98,8 @@ class InfoBatch(Dataset[Any]):
             raise TypeError("dataset is an InfoBatch already: wrap the data once")
         check_dataset(dataset)
         check_whole("num_epochs", num_epochs, 1, "the number of epochs you will train")
-        check_whole("seed", seed, 0, "any number from 0 on")
+        if seed is not None:
+            check_whole("seed", seed, 0, "any number from 0 on")
         check_whole("warmup", warmup, 0, "epochs at the start without pruning")
         if delta is not None:
             check_share("delta", delta, "the share of epochs with pruning; the paper uses 0.875")
@@ -121,13 +123,14 @@ class InfoBatch(Dataset[Any]):
         share = (DEFAULT_DELTA if delta is None else delta) if anneal else 1.0
         pruning = pruning_epochs(num_epochs, share, max(warmup, self.method.info.full_first))
         self.method.check(len(self), pruning, num_epochs)
-        self._sampler = PlanSampler(self, seed)
+        self._sampler = PlanSampler(self)
         self._run = Run(
             size=len(self),
             num_epochs=num_epochs,
             pruning=pruning,
             method=self.method,
-            seed=int(seed),
+            seed=0 if seed is None else int(seed),
+            chosen_seed=seed is not None,
             table=ScoreTable(len(self), float(momentum)),
             order=order,
             by_index=index_key is not None,
@@ -230,6 +233,17 @@ class InfoBatch(Dataset[Any]):
         afterwards it starts the epoch anew. With several ranks all of them must call it.
         """
         self._run.set_epoch(epoch)
+
+    def adopt_seed(self, seed: int | None) -> None:
+        """Draw the plans from a framework's seed: for integrations, before training starts.
+
+        It changes nothing where ``InfoBatch(seed=...)`` was given, where ``seed`` is None, and in a run that has begun
+        or was resumed, which keeps its own. With several ranks all of them must call it, and rank 0's seed is taken.
+        ``train_data.sampler.seed`` is the seed that plans are drawn from.
+        """
+        if seed is not None:
+            check_whole("seed", seed, 0, "the framework's seed")
+        self._run.adopt_seed(seed)
 
     # -- the step ------------------------------------------------------------------------------------------------
 
@@ -370,7 +384,8 @@ class InfoBatch(Dataset[Any]):
         """Go on where the state was taken, on any number of ranks; the loader delivers what was left of that epoch.
 
         ``num_epochs`` and ``delta`` may differ from the saved run's (to train longer); what the plans are drawn from
-        may not. If the saved epoch was complete, the next one is current afterwards, or with ``stay`` that one.
+        may not, and where no ``seed`` was given, it is the state's. If the saved epoch was complete, the next one is
+        current afterwards, or with ``stay`` that one.
         """
         if get_worker_info() is None:
             self._run.load_state_dict(state_dict, stay)

@@ -39,8 +39,8 @@ class PlanSampler(DistributedSampler[int]):
 
     planner: Planner
 
-    def __init__(self, dataset: Dataset[Any], seed: int) -> None:
-        super().__init__(dataset, num_replicas=1, rank=0, seed=seed)
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        super().__init__(dataset, num_replicas=1, rank=0)
         self._followed: Delivery | None = None
 
     def __iter__(self) -> Iterator[int]:
@@ -60,9 +60,9 @@ class PlanSampler(DistributedSampler[int]):
         self._followed = Followed(loader, self)
         yield from self._followed.batches()
 
-    def show(self, epoch: int, num_samples: int, rank: int, world: int) -> None:
+    def show(self, seed: int, epoch: int, num_samples: int, rank: int, world: int) -> None:
         """Keep the public attributes of a ``DistributedSampler`` true."""
-        self.epoch = epoch
+        self.seed, self.epoch = seed, epoch
         self.rank, self.num_replicas = rank, world
         self.num_samples = num_samples
         self.total_size = num_samples * world

@@ -12,6 +12,7 @@ The names of Lightning that are used here and are not documented are ``FitLoop.m
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +54,7 @@ class InfoBatchCallback(Callback):
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]
         # The Trainer is about to measure: let it find full data, on this number of ranks, as schedules are made for.
         self.train_data.set_epoch(0)
+        self.train_data.adopt_seed(_global_seed())
 
     def _check_settings(self, trainer: Trainer) -> None:
         """Refuse what would be wrong in silence."""
@@ -218,6 +220,12 @@ def _keeps_steps(trainer: Trainer) -> bool:
     return isinstance(trainer.train_dataloader.batch_sampler, StepSampler)
 
 
+def _global_seed() -> int | None:
+    """What ``seed_everything`` was called with, which it leaves in the environment for all processes."""
+    seed = os.environ.get("PL_GLOBAL_SEED")
+    return None if seed is None else int(seed)
+
+
 def _described(loader: Any) -> str:
     sampler = getattr(loader, "sampler", None)
     return type(loader).__name__ if sampler is None else f"a {type(loader).__name__} on a {type(sampler).__name__}"
@@ -234,6 +242,7 @@ def epochs(train_data: InfoBatch, loader: Any) -> Iterator[int]:
             "loader must be what fabric.setup_dataloaders() has made of DataLoader(train_data, "
             f"sampler=train_data.sampler, ...), got {_described(loader)}"
         )
+    train_data.adopt_seed(_global_seed())
     for epoch in range(train_data.epoch, train_data.num_epochs):
         train_data.set_epoch(epoch)
         loader._num_iter_calls = epoch

@@ -25,7 +25,7 @@ from ..core.sampler import StepSampler
 from ..core.weights import PairWeights, working_dtype
 from ..dataset import InfoBatch
 from ..scoring import classification
-from . import batching, needs
+from . import batching, needs, torch_seed
 
 with needs("timm", "timm"):
     import timm.data
@@ -82,6 +82,7 @@ def create_loader(
     With ``keep_steps`` every epoch has as many batches as full data, and they shrink: see ``InfoBatch.batches``.
     """
     _check_loader(train_data, is_training, options)
+    train_data.adopt_seed(torch_seed())  # which timm.utils.random_seed has set, on each rank another
     options["distributed"] = False
     made = timm.data.create_loader(
         train_data.dataset,  # timm gives it the transform

@@ -259,7 +259,13 @@ class InfoBatchMixin(_Trainer):
             self.train_data.set_epoch(0)
         else:
             self.train_data.load_state_dict(checkpoint.load(_state_file(resume_from_checkpoint)))
+        self.train_data.adopt_seed(self._data_seed)
         return self.train_data.epoch, 0
+
+    @property
+    def _data_seed(self) -> int:
+        """What Trainer's own sampler would be seeded with."""
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """Write train_data's state where Trainer writes what else it needs to go on."""
@@ -277,8 +283,7 @@ class InfoBatchMixin(_Trainer):
             )
         train_data.set_epoch(epoch)
         if train_dataloader.generator is not None:
-            seed = args.seed if args.data_seed is None else args.data_seed
-            train_dataloader.generator.manual_seed(seed + epoch)
+            train_dataloader.generator.manual_seed(self._data_seed + epoch)
         batches = len(train_dataloader)
         if batches == 0:
             raise ValueError(
