@@ -94,6 +94,7 @@ class InfoBatchMixin(_Trainer):
         self._full_steps: tuple[int, int] | None = None  # of an epoch, and of training, with all data
         self._loss_is_known = False  # that the model's loss is what _losses makes of its logits
         self._shifts = self._loss_shifts_labels  # whether the loss at a position is of the next label
+        self._counts_shifted = self._loss_shifts_labels  # whether losses are counted after that shift
         if self.train_dataset is None:
             return
         self._refuse_what_does_not_fit()
@@ -326,6 +327,8 @@ class InfoBatchMixin(_Trainer):
     ) -> tuple[list[Any], torch.Tensor]:
         """The batches of one optimiser step, with their weights, and what its loss is divided by (see above)."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
+        if batches and not self._loss_is_known:
+            self._learn_loss(batches[0])
         sums = torch.zeros(3, dtype=torch.float64)  # Σ w·T, Σ w, rows
         for batch in batches:
             rows = batch[self._index_key]
@@ -352,7 +355,7 @@ class InfoBatchMixin(_Trainer):
             )
         if labels.dim() == 1:
             labels = labels[:, None]
-        shift = self._loss_shifts_labels or self._has_fused_head
+        shift = self._counts_shifted or self._has_fused_head
         return targets_per_row(labels, shift=shift, lengths=rows["lengths"])
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
@@ -379,9 +382,7 @@ class InfoBatchMixin(_Trainer):
         theirs = self.compute_loss_func
         if theirs is None and self.label_smoother is None and self._has_fused_head:
             return super().compute_loss(_FusedHead(model, train_data, rows), inputs, return_outputs, num_items_in_batch)
-        if theirs is None and not self._loss_is_known:
-            self._check_loss(model, inputs, rows)
-        self._add_decoder_inputs(inputs)
+        model = self._with_decoder_inputs(model, inputs)
 
         spans = {name: inputs[name] for name in SPAN if name in inputs}
 
@@ -399,11 +400,21 @@ class InfoBatchMixin(_Trainer):
         finally:
             self.compute_loss_func = theirs
 
-    def _add_decoder_inputs(self, inputs: Any) -> None:
-        """What an encoder-decoder model would make of its labels, which Trainer keeps from it to weigh the loss."""
+    def _with_decoder_inputs(self, model: Any, inputs: Any) -> Any:
+        """The model, so that an encoder-decoder has its decoder's inputs: Trainer keeps the labels from it.
+
+        What it would make of its labels is added to the inputs; where only its own forward pass can tell, as Whisper's,
+        it is given the labels all the same.
+        """
+        config = getattr(self.model, "config", None)
+        if "labels" not in inputs or "decoder_input_ids" in inputs:
+            return model
         prepare = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
-        if prepare is not None and "labels" in inputs and "decoder_input_ids" not in inputs:
+        if prepare is not None:
             inputs["decoder_input_ids"] = prepare(labels=inputs["labels"])
+        elif getattr(config, "is_encoder_decoder", False):
+            return functools.partial(model, labels=inputs["labels"])
+        return model
 
     @property
     def _has_fused_head(self) -> bool:
@@ -423,16 +434,22 @@ class InfoBatchMixin(_Trainer):
             return _given(each(*pairs, reduction="none").mean(1), rows)
         if logits.dim() == 2:
             logits, labels = logits[:, None], labels.reshape(-1, 1)
-        return row_losses(
-            logits, labels, shift=self._shifts, lengths=rows.lengths, label_smoothing=smoothing
-        )
+        return row_losses(logits, labels, shift=self._shifts, lengths=rows.lengths, label_smoothing=smoothing)
 
-    def _check_loss(self, model: Any, inputs: Any, rows: _Rows) -> None:
-        """Raise unless the mean of the rows' losses is the model's own loss: once, on the first batch."""
+    def _learn_loss(self, batch: Mapping[str, Any]) -> None:
+        """See how the model computes its loss, once, on the first batch; raise unless it is the rows' mean loss."""
+        if self.compute_loss_func is not None or (self.label_smoother is None and self._has_fused_head):
+            self._loss_is_known = True
+            return
+        inputs = self._prepare_inputs({name: value for name, value in batch.items() if name != self._index_key})
+        rows = _Rows(**batch[self._index_key], weight=torch.ones(0))
+        model = self.model_wrapped
         model.eval()  # no randomness is used up
-        with torch.no_grad():
-            self._shifts = self._loss_shifts_labels or self._shifts_unsaid(model, inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs)
+            if not self._loss_shifts_labels and self._shifts_unsaid(model, inputs):
+                self._shifts = True
+                self._counts_shifted = not self._divides(model, inputs, outputs)
         model.train()
         reason = self._difference(outputs, inputs, rows)
         if reason is not None:
@@ -474,6 +491,13 @@ class InfoBatchMixin(_Trainer):
         outputs = model(**{**inputs, "labels": first})
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else None
         return loss is not None and bool(loss.isnan())
+
+    def _divides(self, model: Any, inputs: Any, outputs: Any) -> bool:
+        """Whether the model divides by the ``num_items_in_batch`` that Trainer counts: then ours is counted alike."""
+        if not self.model_accepts_loss_kwargs:
+            return False
+        divided = model(**inputs, num_items_in_batch=torch.tensor(1.0))
+        return not torch.allclose(divided["loss"], outputs["loss"])
 
     # -- what is told --------------------------------------------------------------------------------------------
 
