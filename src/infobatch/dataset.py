@@ -19,6 +19,7 @@ from .core.plan import EpochPlan, pruning_epochs
 from .core.sampler import PlanSampler, StepSampler
 from .core.scores import ScoreTable, above_mean
 from .core.stats import Stats
+from .core.turn import read
 from .distributed.ranks import Ranks
 from .run import OUTSIDE, Run
 from .samples import with_index
@@ -68,6 +69,8 @@ class InfoBatch(Dataset[Any]):
         momentum: m in score = m·new + (1 - m)·old; 1 keeps the last loss.
         strata: a label per sample, so that the rule is applied within each label by itself.
         order: an iterable of indices, drawn anew each epoch, in place of the uniform shuffle.
+        seed_samples: let each sample's random draws, as those of augmentation, depend on the seed, the epoch and the
+            sample alone, so that a resumed run makes the same ones: see docs/bit-for-bit.md.
         group: the process group whose ranks share the data, such as a device mesh's data-parallel one; None: all.
         patience: how many seconds ranks wait for each other at the start of an epoch before an error is raised.
         options: further options of the method.
@@ -90,6 +93,7 @@ class InfoBatch(Dataset[Any]):
         momentum: float = 1.0,
         strata: ArrayLike | None = None,
         order: Iterable[int] | None = None,
+        seed_samples: bool = False,
         group: Any = None,
         patience: float = 120.0,
         **options: Any,
@@ -106,6 +110,12 @@ class InfoBatch(Dataset[Any]):
         check_share("momentum", momentum, "m in m·new + (1 - m)·old; 1 keeps the last loss")
         check_flag("rescale", rescale, "whether samples that stand in for pruned ones weigh more")
         check_flag("anneal", anneal, "whether the last epochs are on full data")
+        check_flag("seed_samples", seed_samples, "whether each sample's random draws are seeded by itself")
+        if seed_samples and order is not None:
+            raise ValueError(
+                "seed_samples=True does not go with order=, which may repeat a sample within an epoch: it would be "
+                "augmented in the same way every time. Leave one of them out"
+            )
         if momentum == 0:
             raise ValueError("momentum must be above 0: with 0 no score would ever change; 1 keeps the last loss")
         if index_key is not None and not isinstance(index_key, str):
@@ -116,6 +126,7 @@ class InfoBatch(Dataset[Any]):
             raise ValueError(f"give ratio or saving, not both: got ratio={ratio} and saving={saving}")
         self.dataset: Any = dataset
         self.index_key = index_key
+        self._seed_samples = bool(seed_samples)
         self.num_epochs = num_epochs
         self.method = _method(method, ratio, options, saving=saving, rescale=rescale, strata=strata)
         if anneal is None:
@@ -123,7 +134,7 @@ class InfoBatch(Dataset[Any]):
         share = (DEFAULT_DELTA if delta is None else delta) if anneal else 1.0
         pruning = pruning_epochs(num_epochs, share, max(warmup, self.method.info.full_first))
         self.method.check(len(self), pruning, num_epochs)
-        self._sampler = PlanSampler(self)
+        self._sampler = PlanSampler(self, self._seed_samples)
         self._run = Run(
             size=len(self),
             num_epochs=num_epochs,
@@ -145,14 +156,20 @@ class InfoBatch(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
+        if self._seed_samples:
+            return self.__getitems__([index])[0]
         sample = self.dataset[index]
         return sample if self.index_key is None else with_index(sample, index, self.index_key)
 
     def __getitems__(self, indices: list[int]) -> Sequence[Any]:
         """A batch's samples at once, by the wrapped dataset's own means where it has them."""
         dataset = self.dataset
-        fetch = getattr(dataset, "__getitems__", None)
-        samples: Sequence[Any] = fetch(indices) if fetch else [dataset[i] for i in indices]
+        samples: Sequence[Any]
+        if self._seed_samples:
+            samples, indices = read(dataset, indices), [int(i) for i in indices]
+        else:
+            fetch = getattr(dataset, "__getitems__", None)
+            samples = fetch(indices) if fetch else [dataset[i] for i in indices]
         if self.index_key is None:
             return samples
         return [with_index(sample, i, self.index_key) for sample, i in zip(samples, indices, strict=True)]
@@ -168,7 +185,7 @@ class InfoBatch(Dataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         """All of it for a copy; for a worker process that a loader starts only what fetching needs."""
         if spawns_worker():
-            return {"dataset": self.dataset, "index_key": self.index_key}
+            return {"dataset": self.dataset, "index_key": self.index_key, "_seed_samples": self._seed_samples}
         return vars(self).copy()
 
     def __repr__(self) -> str:

@@ -727,17 +727,15 @@ def test_the_summary_counts_the_epochs_in_which_timm_cools_down() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_plans_seed_is_timms(seed: int) -> None:
-    def plans(seed: int, **options: Any) -> list[list[int]]:
-        random_seed(seed)
+    def plan(timms: int, **options: Any) -> list[int]:
+        random_seed(timms)
         train_data = InfoBatch(numbered(32), 3, index_key="index", **options)
         create_loader(train_data, SIZE, 16, device=CPU, **PLAIN)
-        assert train_data.sampler.seed == options.get("seed", seed)
+        assert train_data.sampler.seed == options.get("seed", timms)
         return train_data.plan.indices.tolist()
 
-    assert (
-        plans(seed) == plans(seed) == plans(7, seed=seed) == InfoBatch(numbered(32), 3, seed=seed).plan.indices.tolist()
-    )
-    assert plans(seed) != plans(3)
+    assert plan(seed) == plan(seed) == plan(7, seed=seed) == InfoBatch(numbered(32), 3, seed=seed).plan.indices.tolist()
+    assert plan(seed) != plan(3)
 
 
 # -- repeated augmentation -------------------------------------------------------------------------------------------
