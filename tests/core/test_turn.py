@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
+import re
+import runpy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -139,6 +142,14 @@ def test_without_it_draws_are_the_loaders() -> None:
 
 def draw(samples: list[int]) -> list[float]:
     return [float(torch.rand(())) for _ in samples]
+
+
+def test_the_page_holds(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/bit-for-bit.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    script = tmp_path / "page.py"
+    script.write_text(code, encoding="utf-8")
+    runpy.run_path(str(script))
 
 
 @pytest.mark.slow

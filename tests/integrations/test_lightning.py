@@ -28,12 +28,14 @@ from distributed.training import delivered, differences
 from infobatch import DriftError, InfoBatch
 from infobatch.integrations.lightning import InfoBatchCallback, epochs
 from infobatch.integrations.logging import metrics
+from infobatch.lab.data import fashion
 from integrations.lightning_ranks import STAYING_STEPS, STEPS
 from integrations.lightning_run import (
     BATCH,
     EPOCHS,
     SIZE,
     TRAIN,
+    Images,
     Made,
     Net,
     NetOfMade,
@@ -484,6 +486,25 @@ def test_resume_after_any_step(tmp_path: Path, workers: int, accumulate: int) ->
         assert net.seen.batches == whole.seen.batches[len(whole.seen.batches) - rest :]
         assert net.seen.validations == whole.seen.validations[EPOCHS - len(net.seen.validations) :]
         assert rest == 0 if step == last_steps[-1] else rest > 0
+
+
+class Noisy(Images):
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        x, y, i = super().__getitem__(i)
+        return x + torch.randn(x.shape), y, i
+
+
+NOISY = Noisy(fashion.load().train.head(SIZE))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resume_with_random_augmentation(tmp_path: Path, workers: int) -> None:
+    def train(*callbacks: Callback, **options: Any) -> Net:
+        train_data = InfoBatch(NOISY, EPOCHS, seed=3, delta=0.8, seed_samples=True)
+        return fit(tmp_path, train_data, *callbacks, loader={"workers": workers}, **options)
+
+    whole = train(every_step(tmp_path))
+    assert differences(end_of(whole), end_of(train(ckpt_path=saved(tmp_path)[15]))) == []
 
 
 AT = {

@@ -668,6 +668,33 @@ def test_going_on_from_timms_own_checkpoint(options: dict[str, Any], save_at: tu
     assert [name for name in theirs if not torch.equal(ours[name], theirs[name])] == []
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_going_on_with_timms_random_transforms(workers: int) -> None:
+    """Crops and flips, drawn from Python's and torch's generators, in mid-epoch and with other workers than before."""
+
+    def batches(train_data: InfoBatch, workers: int) -> Iterator[torch.Tensor]:
+        options = {"num_workers": workers, "mean": (0.5,), "std": (0.5,), "device": CPU, "pin_memory": False}
+        loader = create_loader(train_data, (1, 20, 20), 8, hflip=0.5, scale=(0.3, 1.0), **options)
+        for epoch in range(train_data.epoch, 3):
+            train_data.set_epoch(epoch)
+            for inputs, target in loader:
+                train_data.update(inputs.mean((1, 2, 3)), target.index)
+                yield inputs
+
+    def make() -> InfoBatch:
+        return InfoBatch(pictures(40), 3, index_key="index", seed=1, seed_samples=True)
+
+    whole = list(batches(make(), workers))
+    stopped = make()
+    before = list(itertools.islice(batches(stopped, workers), 7))
+    state = CheckpointState(stopped).state_dict()
+    resumed = make()
+    CheckpointState(resumed).load_state_dict(state)
+    after = list(batches(resumed, 2 - workers))
+    assert len(whole) == len(before) + len(after)
+    assert all(torch.equal(a, b) for a, b in zip(whole, [*before, *after], strict=True))
+
+
 @pytest.mark.parametrize(("mode", "stay"), [("batch", False), ("pair", False), ("elem", False), ("pair", True)])
 def test_training_with_mixing_in_the_loader(mode: str, stay: bool) -> None:
     with numpys_chance(0):

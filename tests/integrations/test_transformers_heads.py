@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import default_collate
+from transformers import GPT2Config, GPT2LMHeadModel, default_data_collator
 
-from integrations.transformers_heads import HEADS, LARGE, NO_LOSS_OF_THEIR_OWN, Head, mappings
-from integrations.transformers_run import Plain, Pruned, Rows, arguments, weights_of
+from distributed.training import differences
+from integrations.transformers_heads import GPT, HEADS, LARGE, NO_LOSS_OF_THEIR_OWN, Head, mappings
+from integrations.transformers_run import TEXTS, WORDS, Plain, Pruned, Rows, arguments, result, weights_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
@@ -32,6 +35,86 @@ def train(kind: type, head: Head, folder: Path, orders: list[list[int]] | None =
         trainer.orders = orders
     trainer.train()
     return trainer
+
+
+def blocks() -> Rows:
+    """Texts laid end to end and cut into blocks, as by ``run_clm.py``: the labels are the inputs."""
+    ids = [word for text in TEXTS for word in [*WORDS(text)["input_ids"], WORDS.eos_token_id]]
+    return Rows([{"input_ids": ids[i : i + 8], "labels": ids[i : i + 8]} for i in range(0, len(ids) - 8, 8)])
+
+
+def gpt2(**options: Any) -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(**{**GPT, "vocab_size": len(WORDS), **options}))
+
+
+def test_run_clm_as_it_is(tmp_path: Path) -> None:
+    """A new GPT-2 on blocks of text: pruned, with dropout, saved and resumed."""
+
+    def make() -> Pruned:
+        args = arguments(tmp_path, save_strategy="steps", save_steps=5, num_train_epochs=3)
+        model = gpt2(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
+        return Pruned(model, args, train_dataset=blocks(), data_collator=default_data_collator, pruning={"delta": 0.7})
+
+    whole = make()
+    whole.train()
+    assert whole.train_data.stats.saved > 0
+    resumed = make()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-15"))
+    assert differences(result(whole), result(resumed)) == []
+
+
+class Steps(GPT2LMHeadModel):
+    """Whose losses are the same at every token at first, so that they cannot show which label is predicted."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__(config)
+        self.lm_head.weight.data.zero_()
+
+
+def test_which_label_is_predicted_is_not_told_by_losses(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, data = Steps(GPT2Config(**{**GPT, "vocab_size": len(WORDS)}, tie_word_embeddings=False)), blocks()
+    args = arguments(tmp_path, num_train_epochs=9)
+    trainer = Pruned(model, args, train_dataset=data, data_collator=default_data_collator, pruning={"method": "full"})
+    trainer.train()
+    model.train()
+    last = [i for _, batch in trainer.trace.samples[-1:] for i in batch]
+    each = [float(model(**default_data_collator([data[i]]))["loss"]) for i in last]
+    assert max(each) < 0.8 * np.log(len(WORDS))  # it has learned, and tells one label from another
+    assert trainer.train_data.scores[last].tolist() == pytest.approx(each, rel=0.1)  # but for the last step
+
+
+QUESTIONS = {
+    "inside": [(1, 2), (3, 3), (0, 7), (5, 6)],
+    "outside": [(1, 2), (8, 8), (99, 99), (5, 6)],
+    "negative": [(-1, 2), (3, 3), (4, 4), (5, 6)],  # which the model takes for 0
+}
+
+
+@pytest.mark.parametrize("where", QUESTIONS)
+def test_rows_whose_answer_lies_outside(where: str, tmp_path: Path) -> None:
+    rows = [
+        {"input_ids": list(range(3, 11)), "start_positions": start, "end_positions": end}
+        for start, end in QUESTIONS[where]
+    ]
+    losses = []
+    for kind in (Pruned, Plain):
+        args = arguments(tmp_path, num_train_epochs=3, per_device_train_batch_size=4, optim="sgd", learning_rate=0.5)
+        pruning = {"pruning": {"method": "full"}} if kind is Pruned else {}
+        trainer = kind(HEADS["QUESTION_ANSWERING"].make(), args, train_dataset=Rows(rows), **pruning)
+        if kind is Plain:
+            trainer.orders = [[0, 1, 2, 3]] * 3
+        trainer.train()
+        losses.append(trainer.trace.losses)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_half_an_answer_is_refused(tmp_path: Path) -> None:
+    rows = [{"input_ids": list(range(3, 11)), "start_positions": 1, "end_positions": end} for end in (2, 8, 3)]
+    trainer = Pruned(HEADS["QUESTION_ANSWERING"].make(), arguments(tmp_path), train_dataset=Rows(rows))
+    with pytest.raises(ValueError, match="one is inside the row and the other outside"):
+        trainer.train()
 
 
 def test_no_head_is_left_out() -> None:

@@ -441,6 +441,7 @@ class InfoBatchMixin(_Trainer):
         if self.compute_loss_func is not None or (self.label_smoother is None and self._has_fused_head):
             self._loss_is_known = True
             return
+        self._tokens(batch, batch[self._index_key])  # its errors say more than a loss that differs
         inputs = self._prepare_inputs({name: value for name, value in batch.items() if name != self._index_key})
         rows = _Rows(**batch[self._index_key], weight=torch.ones(0))
         model = self.model_wrapped
@@ -602,7 +603,8 @@ class _Place(TrainerCallback):
 
 def _spans(batch: Mapping[str, Any]) -> torch.Tensor:
     """How many targets each row of questions has: 1, or 0 where the answer lies outside."""
-    spans = spans_per_row(*(batch[name] for name in SPAN), batch["input_ids"].shape[-1])
+    start, end = (batch[name] for name in SPAN)
+    spans = spans_per_row(start, end, batch["input_ids"].shape[-1])
     if (spans == 0.5).any():
         raise ValueError(
             f"start_positions and end_positions of row {int((spans == 0.5).int().argmax())} of a batch: one is inside "
