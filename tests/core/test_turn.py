@@ -115,7 +115,7 @@ def run(how: dict[str, Any], stay: bool, state: dict[str, Any] | None = None, ba
     return list(itertools.islice(training(train_data, **how, **cut), batches)), train_data.state_dict()
 
 
-@pytest.mark.parametrize("stay", [False, True])
+@pytest.mark.parametrize("stay", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_resumed_in_mid_epoch_draws_as_one_that_was_not_stopped(stay: bool) -> None:
     torch.manual_seed(0)
     whole, end = run(LOADERS[0], stay)

@@ -287,7 +287,11 @@ def test_no_update_at_all_raises(folder: Path) -> None:
 # -- data that is made in setup() -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loader", [{}, {"workers": 2}, {"stay": True}], ids=str)
+@pytest.mark.parametrize(
+    "loader",
+    [{}, pytest.param({"workers": 2}, marks=pytest.mark.slow), pytest.param({"stay": True}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_data_made_in_setup_trains_as_data_that_is_given(tmp_path: Path, loader: dict[str, Any]) -> None:
     schedule = "step" if loader.get("stay") else "paced"
     given = fit(tmp_path, infobatch_of(), schedule=schedule, loader=loader)
@@ -497,7 +501,7 @@ class Noisy(Images):
 NOISY = Noisy(fashion.load().train.head(SIZE))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_resume_with_random_augmentation(tmp_path: Path, workers: int) -> None:
     def train(*callbacks: Callback, **options: Any) -> Net:
         train_data = InfoBatch(NOISY, EPOCHS, seed=3, delta=0.8, seed_samples=True)

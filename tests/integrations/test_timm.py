@@ -668,7 +668,7 @@ def test_going_on_from_timms_own_checkpoint(options: dict[str, Any], save_at: tu
     assert [name for name in theirs if not torch.equal(ours[name], theirs[name])] == []
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_going_on_with_timms_random_transforms(workers: int) -> None:
     """Crops and flips, drawn from Python's and torch's generators, in mid-epoch and with other workers than before."""
 

@@ -402,7 +402,7 @@ class Redacted(Rows):
         return {"input_ids": ids, "labels": ids}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [2, pytest.param(0, marks=pytest.mark.slow)])
 def test_resuming_with_random_augmentation(workers: int, tmp_path: Path) -> None:
     """With dropout as well; workers that stay hold the data set of the first epoch."""
 
