@@ -110,6 +110,24 @@ def test_rows_whose_answer_lies_outside(where: str, tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+def test_a_first_batch_without_a_target_tells_nothing(tmp_path: Path) -> None:
+    """The next one is looked at."""
+    data = [{"input_ids": list(range(3, 11)), "start_positions": 9, "end_positions": 9}] * 6
+    trainer = Pruned(
+        HEADS["QUESTION_ANSWERING"].make(), arguments(tmp_path, num_train_epochs=1), train_dataset=Rows(data)
+    )
+    trainer.train()
+    assert not trainer._loss_is_known
+    assert trainer.train_data.scores.tolist() == [0.0] * 6
+    beam = Head("XLNetForQuestionAnswering", HEADS["XLNetForQuestionAnswering"].config, lambda chance: {})
+    trainer = Pruned(beam.make(), arguments(tmp_path, num_train_epochs=1), train_dataset=Rows([*data, *ANSWERED]))
+    with pytest.raises(ValueError, match="in a way that is not known"):
+        trainer.train()
+
+
+ANSWERED = [{"input_ids": list(range(3, 11)), "start_positions": 1, "end_positions": 2}] * 6
+
+
 def test_half_an_answer_is_refused(tmp_path: Path) -> None:
     rows = [{"input_ids": list(range(3, 11)), "start_positions": 1, "end_positions": end} for end in (2, 8, 3)]
     trainer = Pruned(HEADS["QUESTION_ANSWERING"].make(), arguments(tmp_path), train_dataset=Rows(rows))

@@ -437,11 +437,12 @@ class InfoBatchMixin(_Trainer):
         return row_losses(logits, labels, shift=self._shifts, lengths=rows.lengths, label_smoothing=smoothing)
 
     def _learn_loss(self, batch: Mapping[str, Any]) -> None:
-        """See how the model computes its loss, once, on the first batch; raise unless it is the rows' mean loss."""
+        """See how the model computes its loss, on the first batch with a target; raise unless it is the rows' mean."""
         if self.compute_loss_func is not None or (self.label_smoother is None and self._has_fused_head):
             self._loss_is_known = True
             return
-        self._tokens(batch, batch[self._index_key])  # its errors say more than a loss that differs
+        if not self._tokens(batch, batch[self._index_key]).any():
+            return  # there is no loss to compare
         inputs = self._prepare_inputs({name: value for name, value in batch.items() if name != self._index_key})
         rows = _Rows(**batch[self._index_key], weight=torch.ones(0))
         model = self.model_wrapped
