@@ -166,7 +166,7 @@ class InfoBatch(Dataset[Any]):
         dataset = self.dataset
         samples: Sequence[Any]
         if self._seed_samples:
-            samples, indices = read(dataset, indices), [int(i) for i in indices]
+            samples = read(dataset, indices)
         else:
             fetch = getattr(dataset, "__getitems__", None)
             samples = fetch(indices) if fetch else [dataset[i] for i in indices]

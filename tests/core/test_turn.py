@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from infobatch import InfoBatch
-from infobatch.core.turn import Turn, read
+from infobatch.core.turn import Turn, own_draws, read
 
 SIZE, EPOCHS = 30, 4
 
@@ -68,6 +68,20 @@ def test_draws_are_those_of_seed_epoch_and_index_and_leave_nothing_behind() -> N
 class Broken:
     def __getitem__(self, index: int) -> float:
         return random.random() / 0
+
+
+def test_a_batch_draws_by_its_first_turn() -> None:
+    def draw(first: int) -> list[float]:
+        with own_draws(first):
+            return Augmented()[0][1:]
+
+    before = states()
+    turn = Turn(3, seed=1, epoch=2)
+    assert draw(turn) == draw(Turn(3, 1, 2)) != draw(Turn(3, 1, 3))
+    assert draw(turn) != read(Augmented(), [turn])[0][1:]
+    assert states() == before
+    assert draw(3) != draw(3)  # not seeded: the global generators move on
+    assert states() != before
 
 
 def test_draws_are_spread_as_chance_is() -> None:

@@ -670,16 +670,17 @@ def test_going_on_from_timms_own_checkpoint(options: dict[str, Any], save_at: tu
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_going_on_with_timms_random_transforms(workers: int) -> None:
-    """Crops and flips, drawn from Python's and torch's generators, in mid-epoch and with other workers than before."""
+    """Crops, flips and mixing in the loader, drawn from global generators: in mid-epoch, with other workers."""
 
     def batches(train_data: InfoBatch, workers: int) -> Iterator[torch.Tensor]:
+        mixup = FastCollateMixup(mixup_alpha=1.0, cutmix_alpha=1.0, num_classes=CLASSES)
         options = {"num_workers": workers, "mean": (0.5,), "std": (0.5,), "device": CPU, "pin_memory": False}
-        loader = create_loader(train_data, (1, 20, 20), 8, hflip=0.5, scale=(0.3, 1.0), **options)
+        loader = create_loader(train_data, (1, 20, 20), 8, hflip=0.5, scale=(0.3, 1.0), collate_fn=mixup, **options)
         for epoch in range(train_data.epoch, 3):
             train_data.set_epoch(epoch)
             for inputs, target in loader:
                 train_data.update(inputs.mean((1, 2, 3)), target.index)
-                yield inputs
+                yield torch.cat([inputs.flatten(1), target.mixed], 1)
 
     def make() -> InfoBatch:
         return InfoBatch(pictures(40), 3, index_key="index", seed=1, seed_samples=True)

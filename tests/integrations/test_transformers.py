@@ -402,6 +402,15 @@ class Redacted(Rows):
         return {"input_ids": ids, "labels": ids}
 
 
+class Hides:
+    """A collator that hides labels at random, as those of masked language models do."""
+
+    def __call__(self, samples: list[dict[str, Any]]) -> Any:
+        batch = PAD(samples)
+        batch["labels"][torch.rand(batch["labels"].shape) < 0.2] = -100
+        return batch
+
+
 @pytest.mark.parametrize("workers", [2, pytest.param(0, marks=pytest.mark.slow)])
 def test_resuming_with_random_augmentation(workers: int, tmp_path: Path) -> None:
     """With dropout as well; workers that stay hold the data set of the first epoch."""
@@ -409,7 +418,7 @@ def test_resuming_with_random_augmentation(workers: int, tmp_path: Path) -> None
     def make(seeded: bool = True) -> Any:
         many = {"dataloader_num_workers": workers, "dataloader_persistent_workers": workers > 0}
         args = arguments(tmp_path, save_strategy="steps", save_steps=10, num_train_epochs=3, **many)
-        data = {"data_collator": PAD, "train_dataset": Redacted(texts().samples)}
+        data = {"data_collator": Hides(), "train_dataset": Redacted(texts().samples)}
         return Pruned(causal_model(dropout=0.2), args, **data, pruning={"seed_samples": seeded})
 
     whole = make()
@@ -417,6 +426,10 @@ def test_resuming_with_random_augmentation(workers: int, tmp_path: Path) -> None
     resumed = make()
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
     assert differences(result(whole), result(resumed)) == []
+    if workers:
+        unseeded = make(seeded=False)
+        unseeded.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
+        assert differences(result(whole), result(unseeded)) != []
 
 
 def test_the_plans_seed_is_trainers(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+_OF_SAMPLE, _OF_BATCH = 1, 2  # last in the seed, so that neither draws as the other does, nor as the plan
+
 
 class Turn(int):
     """The index of a sample, which also says in which epoch of which run it is read; else a number like any other.
@@ -49,9 +51,23 @@ def read(dataset: Any, turns: Sequence[int]) -> list[Any]:
                     "not known, which seed_samples=True needs: give the loader sampler=train_data.sampler, or "
                     "batch_sampler=train_data.batches(...); to look at a sample, read train_data.dataset"
                 )
-            _seed_global_generators(turn)
+            _seed_global_generators(turn, _OF_SAMPLE)
             samples.append(dataset[int(turn)])
     return samples
+
+
+@contextmanager
+def own_draws(first: int) -> Iterator[None]:
+    """Seed what a batch as a whole draws in this block, as a ``collate_fn`` may, by the turn of its first sample.
+
+    With a plain number, where samples are not seeded, nothing is done.
+    """
+    if not isinstance(first, Turn):
+        yield
+        return
+    with _global_generators_kept():
+        _seed_global_generators(first, _OF_BATCH)
+        yield
 
 
 @contextmanager
@@ -65,8 +81,8 @@ def _global_generators_kept() -> Iterator[None]:
         random.setstate(states[2])
 
 
-def _seed_global_generators(turn: Turn) -> None:
-    words = np.random.SeedSequence((turn.seed, turn.epoch, int(turn))).generate_state(4)
+def _seed_global_generators(turn: Turn, use: int) -> None:
+    words = np.random.SeedSequence((turn.seed, turn.epoch, int(turn), use)).generate_state(4)
     first, second, third, fourth = words.tolist()
     torch.default_generator.manual_seed(first << 32 | second)
     np.random.seed(third)  # noqa: NPY002

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from ..core.checks import check_loss
 from ..core.sampler import StepSampler
+from ..core.turn import own_draws
 from ..core.weights import PairWeights, working_dtype
 from ..dataset import InfoBatch
 from ..scoring import classification
@@ -151,7 +152,8 @@ class _Collate:
         self.collate = collate
 
     def __call__(self, batch: Sequence[tuple[Any, ...]]) -> tuple[torch.Tensor, Target]:
-        inputs, label = self.collate([sample[:2] for sample in batch])
+        with own_draws(batch[0][-1]):
+            inputs, label = self.collate([sample[:2] for sample in batch])
         return inputs, Target(label, _indices(batch))
 
 
@@ -165,7 +167,8 @@ class _MixedCollate(FastCollateMixup):
     def __call__(self, batch: Sequence[tuple[Any, ...]], _: Any = None) -> tuple[torch.Tensor, Target]:
         left, middle, right = _halves(batch)
         places = [(sample[0], place) for place, sample in enumerate([*left, *right])]
-        inputs, shares = FastCollateMixup.__call__(_telling_shares(self, len(places)), places)
+        with own_draws(batch[0][-1]):
+            inputs, shares = FastCollateMixup.__call__(_telling_shares(self, len(places)), places)
         label = torch.tensor([sample[1] for sample in batch], dtype=torch.int64)
         inputs = _between(inputs, [torch.as_tensor(sample[0]) for sample in middle])
         return inputs, _mixed(self, Target(label, _indices(batch)), shares)

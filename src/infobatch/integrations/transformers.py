@@ -48,6 +48,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from .. import checkpoint
 from ..core.checks import check_loss
+from ..core.turn import own_draws
 from ..dataset import InfoBatch
 from ..schedule import PacedScheduler, paced
 from ..scoring.language import IGNORED, RowLosses, by_row, row_losses, span_losses, spans_per_row, targets_per_row
@@ -535,7 +536,8 @@ class _CarryIndex:
             raise TypeError(f"the samples must be dicts, as Trainer takes them, got {type(samples[0]).__name__}")
         index = torch.tensor([sample[self.key] for sample in samples])
         bare = [{name: value for name, value in sample.items() if name != self.key} for sample in samples]
-        batch = self.collate(bare)
+        with own_draws(samples[0][self.key]):
+            batch = self.collate(bare)
         batch[self.key] = {"index": index, "lengths": self._lengths(batch, bare)}
         return batch
 
