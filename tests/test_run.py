@@ -32,6 +32,70 @@ class Numbered(Dataset):
         return {"number": i}
 
 
+def orders(train_data: InfoBatch) -> list[list[int]]:
+    """The plans of all epochs; losses are the samples' numbers."""
+    plans = []
+    for epoch in range(EPOCHS):
+        train_data.set_epoch(epoch)
+        plans.append(train_data.plan.indices.tolist())
+        index = torch.tensor(train_data.plan.indices)
+        train_data.update(index.float(), index)
+    return plans
+
+
+def test_the_seed_is_the_users_or_the_frameworks_or_0() -> None:
+    def plans(framework: int | None = None, **options: Any) -> list[list[int]]:
+        train_data = InfoBatch(Numbered(), EPOCHS, **options)
+        train_data.adopt_seed(framework)
+        return orders(train_data)
+
+    assert plans() == plans(seed=0) == orders(InfoBatch(Numbered(), EPOCHS))
+    assert plans(7) == plans(seed=7) == plans(8, seed=7)
+    assert len({str(plans(seed)) for seed in (None, 1, 2, 3)}) == 4
+    assert plans(2**63 - 1) == plans(seed=2**63 - 1)
+    with pytest.raises(ValueError, match="seed must be at least 0"):
+        plans(-1)
+    with pytest.raises(TypeError, match="seed must be a whole number"):
+        plans("1")  # type: ignore[arg-type]
+
+
+def test_a_run_that_has_begun_keeps_its_seed() -> None:
+    train_data = InfoBatch(Numbered(), EPOCHS)
+    train_data.adopt_seed(1)
+    train_data.adopt_seed(2)  # nothing was trained on yet
+    assert train_data.sampler.seed == 2
+    train_data.update(torch.arange(4.0), torch.arange(4))
+    train_data.adopt_seed(3)
+    assert train_data.sampler.seed == train_data.state_dict()["seed"] == 2
+    train_data.set_epoch(0)  # over again
+    train_data.adopt_seed(3)
+    assert train_data.sampler.seed == 3
+
+
+@pytest.mark.parametrize("framework", [None, 1, 5])
+def test_a_state_brings_its_seed_where_none_was_given(framework: int | None) -> None:
+    whole = InfoBatch(Numbered(), EPOCHS, seed=5)
+    expected = orders(whole)
+    saved = InfoBatch(Numbered(), EPOCHS, seed=5)
+    for epoch in range(2):
+        saved.set_epoch(epoch)
+        index = torch.tensor(saved.plan.indices)
+        saved.update(index.float(), index)
+    for order in ("before", "after"):
+        train_data = InfoBatch(Numbered(), EPOCHS)
+        if order == "before":
+            train_data.adopt_seed(framework)
+        train_data.load_state_dict(saved.state_dict())
+        if order == "after":
+            train_data.adopt_seed(framework)
+        assert (train_data.sampler.seed, train_data.epoch) == (5, 2)
+        assert train_data.plan.indices.tolist() == expected[2]
+    with pytest.raises(ValueError, match="seed: 5 in the state, 0 here"):
+        InfoBatch(Numbered(), EPOCHS, seed=0).load_state_dict(saved.state_dict())
+    with pytest.raises(ValueError, match="seed: -1 in the state, 0 here"):
+        InfoBatch(Numbered(), EPOCHS).load_state_dict({**saved.state_dict(), "seed": -1})
+
+
 @dataclass
 class Setting:
     options: dict[str, Any] = field(default_factory=dict)

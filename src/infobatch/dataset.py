@@ -19,6 +19,7 @@ from .core.plan import EpochPlan, pruning_epochs
 from .core.sampler import PlanSampler, StepSampler
 from .core.scores import ScoreTable, above_mean
 from .core.stats import Stats
+from .core.turn import read
 from .distributed.ranks import Ranks
 from .run import OUTSIDE, Run
 from .samples import with_index
@@ -57,7 +58,8 @@ class InfoBatch(Dataset[Any]):
         delta: the share of the epochs in which to prune, in [0, 1]; the rest is full data (annealing). None: 0.875,
             or 1 for methods that do not anneal.
         method: a name from ``methods.list()``, or a method object.
-        seed: what the plans are drawn from, together with the epoch and the scores.
+        seed: what the plans are drawn from, together with the epoch and the scores. None: the framework's seed, where
+            an integration knows it, else 0.
         index_key: carry each sample's index in the sample, under this key.
         saving: instead of ``ratio``, the share of full training to save in all.
         rescale: weight the samples that stand in for pruned ones; None: as the method does.
@@ -67,6 +69,8 @@ class InfoBatch(Dataset[Any]):
         momentum: m in score = m·new + (1 - m)·old; 1 keeps the last loss.
         strata: a label per sample, so that the rule is applied within each label by itself.
         order: an iterable of indices, drawn anew each epoch, in place of the uniform shuffle.
+        seed_samples: let each sample's random draws, as those of augmentation, depend on the seed, the epoch and the
+            sample alone, so that a resumed run makes the same ones: see docs/bit-for-bit.md.
         group: the process group whose ranks share the data, such as a device mesh's data-parallel one; None: all.
         patience: how many seconds ranks wait for each other at the start of an epoch before an error is raised.
         options: further options of the method.
@@ -80,7 +84,7 @@ class InfoBatch(Dataset[Any]):
         delta: float | None = None,
         *,
         method: str | Method = "infobatch",
-        seed: int = 0,
+        seed: int | None = None,
         index_key: str | None = None,
         saving: float | None = None,
         rescale: bool | None = None,
@@ -89,6 +93,7 @@ class InfoBatch(Dataset[Any]):
         momentum: float = 1.0,
         strata: ArrayLike | None = None,
         order: Iterable[int] | None = None,
+        seed_samples: bool = False,
         group: Any = None,
         patience: float = 120.0,
         **options: Any,
@@ -97,13 +102,20 @@ class InfoBatch(Dataset[Any]):
             raise TypeError("dataset is an InfoBatch already: wrap the data once")
         check_dataset(dataset)
         check_whole("num_epochs", num_epochs, 1, "the number of epochs you will train")
-        check_whole("seed", seed, 0, "any number from 0 on")
+        if seed is not None:
+            check_whole("seed", seed, 0, "any number from 0 on")
         check_whole("warmup", warmup, 0, "epochs at the start without pruning")
         if delta is not None:
             check_share("delta", delta, "the share of epochs with pruning; the paper uses 0.875")
         check_share("momentum", momentum, "m in m·new + (1 - m)·old; 1 keeps the last loss")
         check_flag("rescale", rescale, "whether samples that stand in for pruned ones weigh more")
         check_flag("anneal", anneal, "whether the last epochs are on full data")
+        check_flag("seed_samples", seed_samples, "whether each sample's random draws are seeded by itself")
+        if seed_samples and order is not None:
+            raise ValueError(
+                "seed_samples=True does not go with order=, which may repeat a sample within an epoch: it would be "
+                "augmented in the same way every time. Leave one of them out"
+            )
         if momentum == 0:
             raise ValueError("momentum must be above 0: with 0 no score would ever change; 1 keeps the last loss")
         if index_key is not None and not isinstance(index_key, str):
@@ -114,6 +126,7 @@ class InfoBatch(Dataset[Any]):
             raise ValueError(f"give ratio or saving, not both: got ratio={ratio} and saving={saving}")
         self.dataset: Any = dataset
         self.index_key = index_key
+        self._seed_samples = bool(seed_samples)
         self.num_epochs = num_epochs
         self.method = _method(method, ratio, options, saving=saving, rescale=rescale, strata=strata)
         if anneal is None:
@@ -121,13 +134,14 @@ class InfoBatch(Dataset[Any]):
         share = (DEFAULT_DELTA if delta is None else delta) if anneal else 1.0
         pruning = pruning_epochs(num_epochs, share, max(warmup, self.method.info.full_first))
         self.method.check(len(self), pruning, num_epochs)
-        self._sampler = PlanSampler(self, seed)
+        self._sampler = PlanSampler(self, self._seed_samples)
         self._run = Run(
             size=len(self),
             num_epochs=num_epochs,
             pruning=pruning,
             method=self.method,
-            seed=int(seed),
+            seed=0 if seed is None else int(seed),
+            chosen_seed=seed is not None,
             table=ScoreTable(len(self), float(momentum)),
             order=order,
             by_index=index_key is not None,
@@ -142,14 +156,20 @@ class InfoBatch(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
+        if self._seed_samples:
+            return self.__getitems__([index])[0]
         sample = self.dataset[index]
         return sample if self.index_key is None else with_index(sample, index, self.index_key)
 
     def __getitems__(self, indices: list[int]) -> Sequence[Any]:
         """A batch's samples at once, by the wrapped dataset's own means where it has them."""
         dataset = self.dataset
-        fetch = getattr(dataset, "__getitems__", None)
-        samples: Sequence[Any] = fetch(indices) if fetch else [dataset[i] for i in indices]
+        samples: Sequence[Any]
+        if self._seed_samples:
+            samples = read(dataset, indices)
+        else:
+            fetch = getattr(dataset, "__getitems__", None)
+            samples = fetch(indices) if fetch else [dataset[i] for i in indices]
         if self.index_key is None:
             return samples
         return [with_index(sample, i, self.index_key) for sample, i in zip(samples, indices, strict=True)]
@@ -165,7 +185,7 @@ class InfoBatch(Dataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         """All of it for a copy; for a worker process that a loader starts only what fetching needs."""
         if spawns_worker():
-            return {"dataset": self.dataset, "index_key": self.index_key}
+            return {"dataset": self.dataset, "index_key": self.index_key, "_seed_samples": self._seed_samples}
         return vars(self).copy()
 
     def __repr__(self) -> str:
@@ -230,6 +250,17 @@ class InfoBatch(Dataset[Any]):
         afterwards it starts the epoch anew. With several ranks all of them must call it.
         """
         self._run.set_epoch(epoch)
+
+    def adopt_seed(self, seed: int | None) -> None:
+        """Draw the plans from a framework's seed: for integrations, before training starts.
+
+        It changes nothing where ``InfoBatch(seed=...)`` was given, where ``seed`` is None, and in a run that has begun
+        or was resumed, which keeps its own. With several ranks all of them must call it, and rank 0's seed is taken.
+        ``train_data.sampler.seed`` is the seed that plans are drawn from.
+        """
+        if seed is not None:
+            check_whole("seed", seed, 0, "the framework's seed")
+        self._run.adopt_seed(seed)
 
     # -- the step ------------------------------------------------------------------------------------------------
 
@@ -370,7 +401,8 @@ class InfoBatch(Dataset[Any]):
         """Go on where the state was taken, on any number of ranks; the loader delivers what was left of that epoch.
 
         ``num_epochs`` and ``delta`` may differ from the saved run's (to train longer); what the plans are drawn from
-        may not. If the saved epoch was complete, the next one is current afterwards, or with ``stay`` that one.
+        may not, and where no ``seed`` was given, it is the state's. If the saved epoch was complete, the next one is
+        current afterwards, or with ``stay`` that one.
         """
         if get_worker_info() is None:
             self._run.load_state_dict(state_dict, stay)

@@ -28,13 +28,14 @@ from .core.shuffle import Order
 from .core.stats import EpochStats, History, Stats
 from .core.weights import Weights
 from .distributed import exchange
-from .distributed.ranks import LOAD, MADE, NEW_EPOCH, STATE, Ranks
+from .distributed.ranks import LOAD, MADE, NEW_EPOCH, SEED, STATE, Ranks
 
 FORGOTTEN = (
     "all samples of epoch {epoch} came back by index, but train_data.sampler has handed out none of them: nothing will "
     "ever be pruned. Give the loader our sampler, DataLoader(train_data, sampler=train_data.sampler, ...); or, if you "
     "draw the samples of train_data.plan by yourself, call train_data.set_epoch(epoch) before each epoch"
 )
+_NO_SEED = -1  # in a message between ranks
 MUCH_NOISE = 1.5
 NOISY = (
     "in epoch {epoch} the samples that stand in for pruned ones made gradients as noisy as if batches were {noise:.2f} "
@@ -52,7 +53,8 @@ OUTSIDE = (
 class Run:
     """Makes each epoch's plan from the scores and keeps the books; the same on every rank.
 
-    ``announce(epoch, samples, rank, world)`` is called whenever another plan or part of it becomes current.
+    ``announce(seed, epoch, samples, rank, world)`` is called whenever another plan or part of it becomes current.
+    ``chosen_seed`` says that the user gave the seed, which neither a framework nor a state then replaces.
     """
 
     size: int
@@ -60,11 +62,12 @@ class Run:
     pruning: range
     method: Method
     seed: int
+    chosen_seed: bool
     table: ScoreTable
     order: Iterable[int] | None
     by_index: bool
     ranks: Ranks
-    announce: Callable[[int, int, int, int], None]
+    announce: Callable[[int, int, int, int, int], None]
     plan: EpochPlan = field(init=False)
     position: Position = field(init=False)
     seconds: float = field(default=0.0, init=False)  # spent in the library itself
@@ -113,6 +116,18 @@ class Run:
             self._move_to(epoch, on_purpose=True)
         else:
             self._follow_world()
+
+    def adopt_seed(self, seed: int | None) -> None:
+        """Draw plans from rank 0's ``seed``, unless the user chose one, there is none, or the run has begun."""
+        if self.chosen_seed:
+            return
+        if self.ranks.here()[1] > 1:
+            [seed] = self.ranks.meet(SEED, _NO_SEED if seed is None else int(seed))[0].tolist()
+        begun = self._resumed_from is not None or self.plan.epoch > 0 or self.position.touched
+        if seed is None or seed in (_NO_SEED, self.seed) or begun:
+            return
+        self.seed = int(seed)
+        self._open(self._draw(0, None, self.memory))
 
     def begin_pass(self, loader: Delivery | None) -> tuple[int, Position]:
         """The epoch and position of a pass that starts now: the next epoch's if this one has been trained on."""
@@ -235,7 +250,7 @@ class Run:
         last = getattr(self, "_booking", None)
         self._booking = Booking(plan, self.position, self.table, self.by_index, last)
         self._upcoming = self._late = self._choice = None
-        self.announce(plan.epoch, len(part), rank, world)
+        self.announce(self.seed, plan.epoch, len(part), rank, world)
 
     def _follow_world(self) -> None:
         """Slice anew if the process group was started after the plan was made."""
@@ -490,10 +505,14 @@ class Run:
         """Go on where the state was taken, or raise and change nothing; with ``stay`` do not leave a complete epoch."""
         if isinstance(given, dict) and given.get("checksum", self) == self._resumed_from:
             return  # a stateful loader gives its data set the state that it has just been given
-        snapshot = state.read(given, self.identity(), self.memory)
+        identity = self.identity()
+        if not self.chosen_seed:
+            identity["seed"] = state.seed_of(given, self.seed)
+        snapshot = state.read(given, identity, self.memory)
         if self.ranks.here()[1] > 1:
             place = {"epoch": snapshot.plan.epoch, "samples done": snapshot.done, "checksum": given["checksum"]}
-            exchange.agree(self.ranks, LOAD, {**self.identity(), **place})
+            exchange.agree(self.ranks, LOAD, {**identity, **place})
+        self.seed = identity["seed"]
         self.table.restore(snapshot.scores, snapshot.rejected)
         self._shared_rejected = snapshot.rejected
         self._history = History(snapshot.history)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from accelerate.utils import DataLoaderConfiguration
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from tqdm.auto import tqdm
 
 import infobatch
@@ -36,6 +37,17 @@ FASHION = fashion.load()
 TRAIN, VALID = images(FASHION.train.head(SIZE)), images(FASHION.test.head(32))
 
 
+class Augmented(Dataset):
+    """The images, turned at random and with random noise: by Python's and by torch's generators."""
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = TRAIN[index]
+        return (x.flip(1) if random.random() < 0.5 else x) + 0.3 * torch.randn(x.shape), y
+
+
 @dataclass
 class Trace:
     """What a run has seen and done, on this process."""
@@ -53,18 +65,27 @@ class Trace:
 
 
 def parts(
-    batch: int, full: bool, steps: int, stay: bool = False, **options: Any
+    batch: int,
+    full: bool,
+    steps: int,
+    stay: bool = False,
+    data: Dataset | None = None,
+    dropout: float = 0.0,
+    pruning: dict[str, Any] | None = None,
+    **options: Any,
 ) -> tuple[InfoBatch, DataLoader, nn.Module, Any, Any]:
     """The objects of a run, always the same ones; with ``stay``, its steps stay those of full data."""
     method = {"method": "full"} if full else {"delta": DELTA}
-    train_data = InfoBatch(TRAIN, EPOCHS, index_key="index", seed=5, **method)
+    train_data = InfoBatch(
+        TRAIN if data is None else data, EPOCHS, index_key="index", **{"seed": 5, **method, **(pruning or {})}
+    )
     cut = {"batch_size": batch, "sampler": train_data.sampler}
     if stay:
         cut = {"batch_sampler": train_data.batches(batch)}
     loader = DataLoader(train_data, **cut, **options)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+        model = nn.Sequential(nn.Flatten(), nn.Dropout(dropout), nn.Linear(784, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = OneCycleLR(optimizer, max_lr=0.1, total_steps=EPOCHS * steps + 1)
     return train_data, loader, model, optimizer, scheduler

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import set_seed
 from torch.utils.data import DataLoader
 
 from infobatch import InfoBatch
 from infobatch.integrations.accelerate import prepare
-from integrations.accelerate_training import EPOCHS, TRAIN, accelerated
+from integrations.accelerate_training import EPOCHS, TRAIN, Augmented, accelerated
 
 
 def refused(train: Any, *arguments: Any, **options: Any) -> str:
@@ -45,6 +46,16 @@ def main(folder: Path) -> None:
     accelerated(batch=4, stay=True, save=(1, 3, folder / "stay"))
     accelerator.wait_for_everyone()
     found["stay resumed"] = accelerated(batch=4, stay=True, load=folder / "stay")
+    found["augmented"] = accelerated(batch=4, data=Augmented(), pruning={"seed_samples": True}, num_workers=1)
+    accelerated(batch=4, data=Augmented(), pruning={"seed_samples": True}, save=(1, 3, folder / "augmented"))
+    accelerator.wait_for_everyone()
+    found["augmented resumed"] = accelerated(
+        batch=4, data=Augmented(), pruning={"seed_samples": True}, load=folder / "augmented", num_workers=2
+    )
+    set_seed(7, device_specific=True)  # on process 1 that is 8
+    train_data = InfoBatch(TRAIN, EPOCHS, index_key="index")
+    prepare(accelerator, DataLoader(train_data, 4, sampler=train_data.sampler))
+    found["seed"] = train_data.sampler.seed
     torch.save(found, folder / f"{accelerator.process_index}.pt")
     accelerator.end_training()
 

@@ -11,7 +11,7 @@ from lightning.fabric import Fabric
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 
-from integrations.lightning_run import end_of, fabric_fit, fit, infobatch_of
+from integrations.lightning_run import Made, end_of, fabric_fit, fit, fit_made, infobatch_of
 
 HALF = {"batch_size": 4}  # per rank: two make the batch of one process
 TRAINED = {"schedule": "paced", "loader": HALF, "devices": 2, "strategy": "ddp", "accumulate_grad_batches": 2}
@@ -50,6 +50,11 @@ def main(folder: Path) -> None:
         net = fit(folder, infobatch_of(), ckpt_path=path, **TRAINED)
         logged = {name: float(value) for name, value in net.trainer.callback_metrics.items()}
         found[path.stem] = {"seen": vars(net.seen), "end": end_of(net), "logged": logged}
+
+    made = {name: value for name, value in TRAINED.items() if name != "loader"}
+    for name, path in {"made": None, "made resumed": folder / f"steps/step={STEPS[1]}.ckpt"}.items():
+        net = fit_made(folder, data=Made(HALF), ckpt_path=path, **made)
+        found[name] = {"seen": vars(net.seen), "end": end_of(net)}
 
     try:
         fit(folder, infobatch_of(), **{**TRAINED, "strategy": TensorParallel()})

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint, ProgressBar
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -181,6 +181,46 @@ def fit(
     trainer = trainer_of(folder, *ours, *callbacks, **options)
     train_loader = loader_of(TRAIN if train_data is None else train_data, **(loader or {}))
     trainer.fit(net, train_loader, DataLoader(TEST, BATCH), ckpt_path=ckpt_path)
+    return net
+
+
+class Made(LightningDataModule):
+    """Makes its data in ``setup``, as Lightning teaches."""
+
+    def __init__(self, loader: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__()
+        self.loader, self.options = loader or {}, options
+
+    def setup(self, stage: str) -> None:
+        if stage == "fit":
+            self.train_data = infobatch_of(**self.options)
+
+    def train_dataloader(self) -> DataLoader:
+        return loader_of(self.train_data, **self.loader)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(TEST, BATCH)
+
+
+class NetOfMade(Net):
+    """Takes the data that a data module has made."""
+
+    def setup(self, stage: str) -> None:
+        self.train_data = self.trainer.datamodule.train_data
+
+
+def fit_made(
+    folder: Path,
+    *callbacks: Callback,
+    data: Made | None = None,
+    schedule: str | None = "paced",
+    ckpt_path: Path | None = None,
+    **options: Any,
+) -> Net:
+    """Train to the end on data that is made in ``setup``; the callback is given none."""
+    net = NetOfMade(None, schedule)
+    trainer = trainer_of(folder, InfoBatchCallback(), *callbacks, **options)
+    trainer.fit(net, datamodule=data or Made(), ckpt_path=ckpt_path)
     return net
 
 

@@ -78,6 +78,16 @@ def train(
     return {**found, "weights": weights, "scores": train_data.scores.copy()}
 
 
+def seed_of_the_plans() -> int:
+    """Where workers have seeds of their own."""
+    before = torch.get_rng_state()
+    torch.manual_seed(7 + ray.train.get_context().get_world_rank())
+    train_data = InfoBatch(range(SIZE), EPOCHS, index_key="index")
+    prepare_data_loader(DataLoader(train_data, BATCH, sampler=train_data.sampler))
+    torch.set_rng_state(before)
+    return train_data.sampler.seed
+
+
 def report(state: dict[str, Any]) -> None:
     """Save, with the figures of the example, which prints those it finds last."""
     figures = ray.train.get_all_reported_checkpoints()[-1].metrics
@@ -109,6 +119,7 @@ def work(ours: dict[str, Any], config: dict[str, Any]) -> None:
             "full": train({"method": "full"}, fresh=True),
             "pruned": train({"delta": 0.75}, fresh=True),
             "stay": train({"delta": 0.75}, fresh=True, stay=True),
+            "seed": seed_of_the_plans(),
             "refused": {
                 "other sampler": refused(DataLoader(train_data, sampler=weighted)),
                 "position": refused(DataLoader(InfoBatch(range(SIZE), EPOCHS))),

@@ -15,6 +15,7 @@ import pytest
 import torch
 from accelerate import Accelerator, skip_first_batches
 from accelerate.parallelism_config import ParallelismConfig
+from accelerate.utils import DataLoaderConfiguration, set_seed
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader
 
@@ -27,6 +28,7 @@ from integrations.accelerate_training import (
     SIZE,
     TRAIN,
     VALID,
+    Augmented,
     Trace,
     accelerated,
     parts,
@@ -120,6 +122,39 @@ def test_load_state_goes_on_bit_for_bit(accumulate: int, epoch: int, batch: int,
     else:
         assert [*before.seen[:-1], before.seen[-1] + after.seen[0], *after.seen[1:]] == whole.seen
     assert after.rates[-1] == whole.rates[-1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_load_state_goes_on_bit_for_bit_with_augmentation_and_dropout(workers: int, tmp_path: Path) -> None:
+    def train(seeded: bool = True, **options: Any) -> Trace:
+        torch.manual_seed(0)
+        own = {
+            "generator": torch.Generator(),
+            "num_workers": workers,
+        }  # so that a new loop draws nothing from dropout's
+        return accelerated(data=Augmented(), dropout=0.5, pruning={"seed_samples": seeded}, **own, **options)
+
+    whole = train()
+    for seeded, save in ((True, (1, 2, tmp_path)), (False, (1, 2, tmp_path / "unseeded"))):
+        train(seeded, save=save)
+        after = train(seeded, load=save[2])
+        assert same_bits(after, whole) == seeded  # what is not seeded is drawn anew
+
+
+def test_the_plans_seed_is_accelerates() -> None:
+    def plan(chosen: int | None, data_seed: int | None = None, **options: Any) -> list[int]:
+        if chosen is not None:
+            set_seed(chosen)
+        accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(data_seed=data_seed))
+        train_data = InfoBatch(TRAIN, EPOCHS, index_key="index", **options)
+        prepare(accelerator, DataLoader(train_data, 8, sampler=train_data.sampler))
+        return train_data.plan.indices.tolist()
+
+    plans = [plan(seed) for seed in (1, 2, 3)]
+    assert len({str(each) for each in plans}) == 3
+    assert plans[2] == plan(3) == plan(1, data_seed=3)
+    torch.seed()  # nobody's choice
+    assert plan(None) == InfoBatch(TRAIN, EPOCHS).plan.indices.tolist() == plan(1, seed=0)
 
 
 @pytest.mark.parametrize(("workers", "accumulate"), [(0, 1), (2, 1), (0, 3), (0, 5)])
@@ -277,6 +312,15 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("two")
     torchrun(Path(__file__).with_name("accelerate_two.py"), folder)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+def test_two_processes_share_the_seed_of_the_first(two: list[dict[str, Any]]) -> None:
+    assert [process["seed"] for process in two] == [7, 7]
+
+
+def test_two_processes_resume_with_random_augmentation(two: list[dict[str, Any]]) -> None:
+    for process in two:
+        assert same_bits(process["augmented resumed"], process["augmented"])
 
 
 def test_two_processes_see_every_kept_sample_once(two: list[dict[str, Any]]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.fabric import Fabric
-from lightning.pytorch import Trainer
+from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
@@ -28,17 +28,22 @@ from distributed.training import delivered, differences
 from infobatch import DriftError, InfoBatch
 from infobatch.integrations.lightning import InfoBatchCallback, epochs
 from infobatch.integrations.logging import metrics
+from infobatch.lab.data import fashion
 from integrations.lightning_ranks import STAYING_STEPS, STEPS
 from integrations.lightning_run import (
     BATCH,
     EPOCHS,
     SIZE,
     TRAIN,
+    Images,
+    Made,
     Net,
+    NetOfMade,
     Seen,
     end_of,
     fabric_fit,
     fit,
+    fit_made,
     infobatch_of,
     loader_of,
     trainer_of,
@@ -279,6 +284,106 @@ def test_no_update_at_all_raises(folder: Path) -> None:
         trainer.fit(Forgets(train_data, 0), loader_of(train_data))
 
 
+# -- data that is made in setup() -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [{}, pytest.param({"workers": 2}, marks=pytest.mark.slow), pytest.param({"stay": True}, marks=pytest.mark.slow)],
+    ids=str,
+)
+def test_data_made_in_setup_trains_as_data_that_is_given(tmp_path: Path, loader: dict[str, Any]) -> None:
+    schedule = "step" if loader.get("stay") else "paced"
+    given = fit(tmp_path, infobatch_of(), schedule=schedule, loader=loader)
+    net = fit_made(tmp_path, every_step(tmp_path), data=Made(loader), schedule=schedule)
+    assert differences(end_of(given), end_of(net)) == []
+    assert vars(net.seen) == vars(given.seen)
+    steps = len(given.seen.rates)
+    for step in (steps // 2,) if loader.get("workers") else (4, given.seen.lengths()[0], steps // 2, steps):
+        resumed = fit_made(tmp_path, data=Made(loader), schedule=schedule, ckpt_path=saved(tmp_path)[step])
+        assert differences(end_of(given), end_of(resumed)) == [], step
+        assert len(resumed.seen.batches) == steps - step
+
+
+def test_two_fits_and_a_test_on_data_made_in_setup(tmp_path: Path) -> None:
+    callback, data, net = InfoBatchCallback(), Made(), NetOfMade(None)
+    with pytest.raises(RuntimeError, match="no train_data yet"):
+        callback.train_data  # noqa: B018
+    trainer = trainer_of(tmp_path, callback)
+    trainer.fit(net, datamodule=data)
+    first = callback.train_data
+    assert first is data.train_data
+    trainer.validate(net, datamodule=data, verbose=False)
+    assert callback.train_data is first
+    again = NetOfMade(None)
+    trainer_of(tmp_path, callback).fit(again, datamodule=data)
+    assert callback.train_data is data.train_data is not first
+    assert again.seen.batches == net.seen.batches
+
+
+@pytest.mark.filterwarnings("ignore:all samples of epoch 0 came back by index, but")
+def test_setup_that_runs_twice_gets_a_word(tmp_path: Path) -> None:
+    data = Made()
+    data.setup("fit")  # to have the data, which the Trainer then makes anew
+    with pytest.raises(ValueError, match=r"setup\(\) has run a second time.*InfoBatchCallback\(\) takes the loader's"):
+        trainer_of(tmp_path, InfoBatchCallback(data.train_data)).fit(NetOfMade(None), datamodule=data)
+    stale = NetOfMade(None)
+    stale.setup = lambda stage: setattr(stale, "train_data", infobatch_of(index_key="index"))  # not the loader's
+    with pytest.raises(RuntimeError, match="of the InfoBatch that the training loader is on"):
+        trainer_of(tmp_path, InfoBatchCallback()).fit(stale, datamodule=Made(index_key="index"))
+
+
+def test_loaders_in_which_no_data_is_found(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"takes its train_data from the training loader.*got a DataLoader"):
+        trainer_of(tmp_path, InfoBatchCallback()).fit(Net(None), loader_of(TRAIN))
+    begun = infobatch_of()
+    begun.set_epoch(2)
+    with pytest.raises(ValueError, match="stands at epoch 2, batch 0, where the Trainer has measured it"):
+        trainer_of(tmp_path, InfoBatchCallback()).fit(Net(begun), loader_of(begun))
+    with pytest.raises(ValueError, match=r"max_epochs=3\) and InfoBatch\(num_epochs=5\) must be the same"):
+        fit_made(tmp_path, max_epochs=3)
+
+
+# -- the seed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _no_seed_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):  # what seed_everything sets is undone with these
+        monkeypatch.setenv(name, "0")
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("_no_seed_left")
+def test_the_plans_seed_is_that_of_seed_everything(tmp_path: Path, fabric: Fabric) -> None:
+    def batches(everything: int | None, **options: Any) -> list[Any]:
+        if everything is not None:
+            seed_everything(everything, verbose=False)
+        given, data = infobatch_of(**{"seed": None, **options}), Made(**{"seed": None, **options})
+        seen = [fit(tmp_path, given).seen.batches, fit_made(tmp_path, data=data, schedule=None).seen.batches]
+        assert given.sampler.seed == data.train_data.sampler.seed
+        by_fabric, _ = fabric_fit(fabric, infobatch_of(**{"seed": None, **options}))
+        assert [samples for _, samples in by_fabric.batches[:12]] == [samples for _, samples in seen[0][:12]]
+        assert seen[0] == seen[1]
+        return seen[0]
+
+    unseeded, one, two, three = (batches(seed) for seed in (None, 1, 2, 3))
+    assert unseeded == batches(3, seed=0)
+    assert three == batches(3) == batches(1, seed=3)
+    assert len({str(run) for run in (unseeded, one, two, three)}) == 4
+
+
+@pytest.mark.usefixtures("_no_seed_left")
+def test_a_resumed_run_keeps_its_seed(tmp_path: Path) -> None:
+    seed_everything(1, verbose=False)
+    whole = fit(tmp_path, infobatch_of(seed=None), every_step(tmp_path))
+    seed_everything(2, verbose=False)
+    net = fit(tmp_path, infobatch_of(seed=None), ckpt_path=saved(tmp_path)[15])
+    assert differences(end_of(whole), end_of(net)) == []
+    with pytest.raises(ValueError, match="seed: 1 in the state, 2 here"):
+        fit(tmp_path, infobatch_of(seed=2), ckpt_path=saved(tmp_path)[15])
+
+
 # -- what would be wrong in silence ---------------------------------------------------------------------------------
 
 
@@ -385,6 +490,25 @@ def test_resume_after_any_step(tmp_path: Path, workers: int, accumulate: int) ->
         assert net.seen.batches == whole.seen.batches[len(whole.seen.batches) - rest :]
         assert net.seen.validations == whole.seen.validations[EPOCHS - len(net.seen.validations) :]
         assert rest == 0 if step == last_steps[-1] else rest > 0
+
+
+class Noisy(Images):
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        x, y, i = super().__getitem__(i)
+        return x + torch.randn(x.shape), y, i
+
+
+NOISY = Noisy(fashion.load().train.head(SIZE))
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_resume_with_random_augmentation(tmp_path: Path, workers: int) -> None:
+    def train(*callbacks: Callback, **options: Any) -> Net:
+        train_data = InfoBatch(NOISY, EPOCHS, seed=3, delta=0.8, seed_samples=True)
+        return fit(tmp_path, train_data, *callbacks, loader={"workers": workers}, **options)
+
+    whole = train(every_step(tmp_path))
+    assert differences(end_of(whole), end_of(train(ckpt_path=saved(tmp_path)[15]))) == []
 
 
 AT = {
@@ -575,6 +699,16 @@ def test_one_process_goes_on_for_two(folder: Path, ranks: list[dict[str, Any]]) 
     assert net.seen.validations == whole["seen"]["validations"][1:]
     assert net.seen.rates == whole["seen"]["rates"][8:]
     torch.testing.assert_close(end_of(net)["weights"], whole["end"]["weights"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_two_ranks_on_data_made_in_setup(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        whole, made, resumed = (rank[name] for name in ("whole", "made", "made resumed"))
+        assert differences(whole["end"], made["end"]) == differences(whole["end"], resumed["end"]) == []
+        assert made["seen"]["batches"] == whole["seen"]["batches"]
+        rest = resumed["seen"]["batches"]
+        assert rest == whole["seen"]["batches"][-len(rest) :]
 
 
 def test_two_ranks_resume(ranks: list[dict[str, Any]]) -> None:

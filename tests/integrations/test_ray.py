@@ -61,6 +61,11 @@ def test_the_workers_share_every_epochs_plan(ray_run: Runs, run: str) -> None:
 
 
 @pytest.mark.slow
+def test_the_plans_seed_is_the_first_workers(ray_run: Runs) -> None:
+    assert [worker["seed"] for worker in ray_run[0]] == [7, 7]
+
+
+@pytest.mark.slow
 def test_every_loss_stands_at_its_sample(ray_run: Runs) -> None:
     for run in ("full", "pruned", "stay"):
         one, other = (worker[run] for worker in ray_run[0])

@@ -21,7 +21,7 @@ from timm.loss import BinaryCrossEntropy, JsdCrossEntropy, LabelSmoothingCrossEn
 from timm.models import resume_checkpoint
 from timm.scheduler import create_scheduler_v2
 from timm.task import ClassificationTask
-from timm.utils import CheckpointSaver, NativeScaler
+from timm.utils import CheckpointSaver, NativeScaler, random_seed
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -114,7 +114,7 @@ def test_timms_transforms_reach_the_data() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"is_training": False}, "validation loader"),
+        ({"is_training": False}, "validation loader from data of its own"),
         ({"num_aug_repeats": 3}, r"order=RepeatAugSampler\(dataset, num_replicas=1, rank=0, num_repeats=3\)"),
         ({"use_multi_epochs_loader": True}, "before their plan is made"),
         ({"num_aug_splits": 3}, "several views"),
@@ -131,8 +131,25 @@ def test_what_does_not_go_with_a_plan_is_refused(options: dict[str, Any], messag
 def test_a_train_data_without_indices_is_refused() -> None:
     with pytest.raises(ValueError, match="index_key='index'"):
         create_loader(InfoBatch(numbered(8), 3), SIZE, 4, device=CPU)
-    with pytest.raises(TypeError, match="got Pictures"):
-        create_loader(numbered(8), SIZE, 4, device=CPU)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+@pytest.mark.parametrize("how", [{}, {"is_training": False}, {"is_training": True}])
+def test_other_data_gets_timms_own_loader(how: dict[str, Any], prefetch: bool) -> None:
+    """Our name may shadow timm's in train.py, which makes its validation loader by it as well."""
+    options = {**PLAIN, **how, "use_prefetcher": prefetch, "device": CPU}
+    ours, theirs = (make(numbered(10), SIZE, 4, **options) for make in (create_loader, timm.data.create_loader))
+    assert type(ours) is type(theirs)
+    assert repr(ours.dataset.transform) == repr(theirs.dataset.transform)
+    assert type(ours.sampler) is type(theirs.sampler)
+    torch.manual_seed(0)
+    batches = list(ours)
+    torch.manual_seed(0)
+    for (x, y), (their_x, their_y) in zip(batches, theirs, strict=True):
+        assert torch.equal(x, their_x)
+        assert torch.equal(y, their_y)
+    with pytest.raises(TypeError, match="keep_steps=True is for an InfoBatch, got Pictures"):
+        create_loader(numbered(8), SIZE, 4, device=CPU, keep_steps=True)
 
 
 # -- mixing ----------------------------------------------------------------------------------------------------------
@@ -651,6 +668,34 @@ def test_going_on_from_timms_own_checkpoint(options: dict[str, Any], save_at: tu
     assert [name for name in theirs if not torch.equal(ours[name], theirs[name])] == []
 
 
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_going_on_with_timms_random_transforms(workers: int) -> None:
+    """Crops, flips and mixing in the loader, drawn from global generators: in mid-epoch, with other workers."""
+
+    def batches(train_data: InfoBatch, workers: int) -> Iterator[torch.Tensor]:
+        mixup = FastCollateMixup(mixup_alpha=1.0, cutmix_alpha=1.0, num_classes=CLASSES)
+        options = {"num_workers": workers, "mean": (0.5,), "std": (0.5,), "device": CPU, "pin_memory": False}
+        loader = create_loader(train_data, (1, 20, 20), 8, hflip=0.5, scale=(0.3, 1.0), collate_fn=mixup, **options)
+        for epoch in range(train_data.epoch, 3):
+            train_data.set_epoch(epoch)
+            for inputs, target in loader:
+                train_data.update(inputs.mean((1, 2, 3)), target.index)
+                yield torch.cat([inputs.flatten(1), target.mixed], 1)
+
+    def make() -> InfoBatch:
+        return InfoBatch(pictures(40), 3, index_key="index", seed=1, seed_samples=True)
+
+    whole = list(batches(make(), workers))
+    stopped = make()
+    before = list(itertools.islice(batches(stopped, workers), 7))
+    state = CheckpointState(stopped).state_dict()
+    resumed = make()
+    CheckpointState(resumed).load_state_dict(state)
+    after = list(batches(resumed, 2 - workers))
+    assert len(whole) == len(before) + len(after)
+    assert all(torch.equal(a, b) for a, b in zip(whole, [*before, *after], strict=True))
+
+
 @pytest.mark.parametrize(("mode", "stay"), [("batch", False), ("pair", False), ("elem", False), ("pair", True)])
 def test_training_with_mixing_in_the_loader(mode: str, stay: bool) -> None:
     with numpys_chance(0):
@@ -688,8 +733,37 @@ def test_the_scheduler_counts_updates_itself() -> None:
         create_scheduler(train_data, loader, optimizer, updates_per_epoch=4)
     scheduler, epochs = create_scheduler(train_data, loader, optimizer, sched="step", num_epochs=3, decay_epochs=1)
     assert (scheduler.updates_per_epoch, epochs, scheduler.decay_rate) == (4, 3, 0.1)
+    with pytest.raises(ValueError, match=r"makes 5 epochs, .* but train_data was made for 3: .*InfoBatch\(dataset, 5"):
+        create_scheduler(train_data, loader, optimizer, sched="cosine", num_epochs=3, cooldown_epochs=2)
     scheduler.step(1)  # by epochs: timm's own
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+def test_the_summary_counts_the_epochs_in_which_timm_cools_down() -> None:
+    train_data = InfoBatch(numbered(32), 3 + 2, index_key="index")
+    loader = create_loader(train_data, SIZE, 16, device=CPU, **PLAIN)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    _, num_epochs = create_scheduler(train_data, loader, optimizer, sched="cosine", num_epochs=3, cooldown_epochs=2)
+    for epoch in range(num_epochs):
+        train_data.set_epoch(epoch)
+        for _, target in loader:
+            train_data.update(target.index.float(), target.index)
+    assert [epoch.epoch for epoch in train_data.stats.epochs] == [0, 1, 2, 3, 4]
+    assert [epoch.kept < 32 for epoch in train_data.stats.epochs] == [False, True, True, True, False]
+    assert "(5 epochs of 32 samples)" in train_data.summary()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_plans_seed_is_timms(seed: int) -> None:
+    def plan(timms: int, **options: Any) -> list[int]:
+        random_seed(timms)
+        train_data = InfoBatch(numbered(32), 3, index_key="index", **options)
+        create_loader(train_data, SIZE, 16, device=CPU, **PLAIN)
+        assert train_data.sampler.seed == options.get("seed", timms)
+        return train_data.plan.indices.tolist()
+
+    assert plan(seed) == plan(seed) == plan(7, seed=seed) == InfoBatch(numbered(32), 3, seed=seed).plan.indices.tolist()
+    assert plan(seed) != plan(3)
 
 
 # -- repeated augmentation -------------------------------------------------------------------------------------------

@@ -393,6 +393,65 @@ def test_resuming_goes_on_bit_for_bit(case: str, accumulate: int, when: str, kee
         assert history(resumed) == history(whole)
 
 
+class Redacted(Rows):
+    """Sentences of which words are left out at random, anew each time they are read."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        ids = self.samples[index]["input_ids"]
+        ids = [1 if torch.rand(()) < 0.2 else word for word in ids]
+        return {"input_ids": ids, "labels": ids}
+
+
+class Hides:
+    """A collator that hides labels at random, as those of masked language models do."""
+
+    def __call__(self, samples: list[dict[str, Any]]) -> Any:
+        batch = PAD(samples)
+        batch["labels"][torch.rand(batch["labels"].shape) < 0.2] = -100
+        return batch
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(0, marks=pytest.mark.slow)])
+def test_resuming_with_random_augmentation(workers: int, tmp_path: Path) -> None:
+    """With dropout as well; workers that stay hold the data set of the first epoch."""
+
+    def make(seeded: bool = True) -> Any:
+        many = {"dataloader_num_workers": workers, "dataloader_persistent_workers": workers > 0}
+        args = arguments(tmp_path, save_strategy="steps", save_steps=10, num_train_epochs=3, **many)
+        data = {"data_collator": Hides(), "train_dataset": Redacted(texts().samples)}
+        return Pruned(causal_model(dropout=0.2), args, **data, pruning={"seed_samples": seeded})
+
+    whole = make()
+    whole.train()
+    resumed = make()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
+    assert differences(result(whole), result(resumed)) == []
+    if workers:
+        unseeded = make(seeded=False)
+        unseeded.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
+        assert differences(result(whole), result(unseeded)) != []
+
+
+def test_the_plans_seed_is_trainers(tmp_path: Path) -> None:
+    def train(resume: str | None = None, pruning: dict[str, Any] | None = None, own: Any = None, **seeds: int) -> Any:
+        args = arguments(tmp_path, num_train_epochs=3, save_strategy="steps", save_steps=10, **seeds)
+        data = {"data_collator": DataCollatorWithPadding(WORDS), "train_dataset": own or questions()}
+        trainer = Pruned(classifier(), args, **data, pruning=pruning)
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer.trace.samples
+
+    runs = [train(seed=seed) for seed in (1, 2, 3)]
+    assert len({str(run) for run in runs}) == 3
+    assert runs[2] == train(seed=3) == train(seed=1, data_seed=3) == train(seed=1, pruning={"seed": 3})
+    own = InfoBatch(questions(), 3, index_key=KEY)
+    assert train(seed=3, own=own) == runs[2]
+    assert train(seed=2, own=own) == runs[1]  # over again
+    checkpoint = str(tmp_path / "checkpoint-10")  # of seed 2
+    assert train(resume=checkpoint, seed=1) == runs[1][10:]
+    with pytest.raises(ValueError, match="seed: 2 in the state, 4 here"):
+        train(resume=checkpoint, pruning={"seed": 4})
+
+
 def test_resuming_needs_our_state(tmp_path: Path) -> None:
     args = arguments(tmp_path, num_train_epochs=1, save_strategy="steps", save_steps=3)
     make = lambda: Pruned(classifier(), args, DataCollatorWithPadding(WORDS), questions())  # noqa: E731

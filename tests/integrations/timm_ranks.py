@@ -12,7 +12,7 @@ import torch.distributed as dist
 from timm.data import FastCollateMixup
 from timm.loss import SoftTargetCrossEntropy
 from timm.models import resume_checkpoint
-from timm.utils import CheckpointSaver
+from timm.utils import CheckpointSaver, random_seed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
@@ -174,6 +174,14 @@ def mixed_inputs_weigh_what_their_pair_does() -> None:
     assert len(train_data.plan) < SIZE
 
 
+def the_plans_seed_is_timms() -> None:
+    """timm gives every rank a seed of its own, and the first one has the user's."""
+    random_seed(42, dist.get_rank())
+    train_data = InfoBatch(Pictures(), EPOCHS, index_key="index")
+    create_loader(train_data, (1, 28, 28), BATCH, mean=(0.5,), std=(0.5,), num_workers=0, device=CPU)
+    assert gathered(train_data.sampler.seed) == [42, 42]
+
+
 def each(output: torch.Tensor, target: Target) -> torch.Tensor:
     return nn.CrossEntropyLoss(reduction="none")(output, target.mixed)
 
@@ -203,6 +211,7 @@ if __name__ == "__main__":
     for steps in ("shrink", "stay"):
         resumed_bit_for_bit(Path(sys.argv[1], steps), stay=steps == "stay")
     mixed_inputs_weigh_what_their_pair_does()
+    the_plans_seed_is_timms()
     print(f"rank {dist.get_rank()}: as it should be", flush=True)
     dist.barrier()
     dist.destroy_process_group()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn.functional import log_softmax
-from transformers.loss.loss_utils import ForCausalLMLoss, ForMaskedLMLoss
+from transformers.loss.loss_utils import ForCausalLMLoss, ForMaskedLMLoss, ForQuestionAnsweringLoss
 from transformers.trainer_pt_utils import LabelSmoother
 
-from infobatch.scoring.language import by_row, row_losses, targets_per_row
+from infobatch.scoring.language import by_row, row_losses, span_losses, spans_per_row, targets_per_row
 
 WORDS = 11
 LENGTHS = [5, 1, 7, 3]
@@ -105,3 +105,23 @@ def test_what_does_not_fit_is_refused() -> None:
         by_row(torch.ones(4, 3), torch.tensor([1, 2]))
     with pytest.raises(ValueError, match="no more than the 3 positions"):
         by_row(torch.ones(1, 3), torch.tensor([2, 2]))
+
+
+@pytest.mark.parametrize("outside", [[], [1], [0, 3]])
+def test_spans_are_those_of_question_answering_models(outside: list[int]) -> None:
+    generator = torch.Generator().manual_seed(7)
+    start_logits, end_logits = torch.randn(2, 4, 9, dtype=torch.float64, generator=generator)
+    start, end = torch.tensor([1, 0, -3, 8]), torch.tensor([2, 0, 5, 8])
+    start[outside], end[outside] = 9, 20
+    losses = span_losses(start_logits, end_logits, start, end)
+    own = ForQuestionAnsweringLoss(start_logits, end_logits, start, end)
+    torch.testing.assert_close(losses.total.sum() / losses.tokens.sum(), own)
+    assert losses.tokens.tolist() == [0.0 if row in outside else 1.0 for row in range(4)]
+    for row in set(range(4)) - set(outside):
+        of_row = [tensor[row : row + 1] for tensor in (start_logits, end_logits, start[:, None], end[:, None])]
+        torch.testing.assert_close(losses.mean[row], ForQuestionAnsweringLoss(*of_row))
+    assert not losses.total[outside].any()
+
+
+def test_half_a_span_is_half_a_target() -> None:
+    assert spans_per_row(torch.tensor([1, 9]), torch.tensor([9, 9]), positions=9).tolist() == [0.5, 0.0]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from torch.utils.data import Dataset, DistributedSampler, Sampler
 
 from .delivery import Delivery, Followed, find_delivery
 from .position import Position
+from .turn import Turn
 
 
 class Planner(Protocol):
@@ -39,15 +41,17 @@ class PlanSampler(DistributedSampler[int]):
 
     planner: Planner
 
-    def __init__(self, dataset: Dataset[Any], seed: int) -> None:
-        super().__init__(dataset, num_replicas=1, rank=0, seed=seed)
+    def __init__(self, dataset: Dataset[Any], takes_turns: bool = False) -> None:
+        super().__init__(dataset, num_replicas=1, rank=0)
+        self._takes_turns = takes_turns  # whether an index says in which epoch it is read
         self._followed: Delivery | None = None
 
     def __iter__(self) -> Iterator[int]:
         loader, self._followed = self._followed, None
         if loader is None:
             loader = find_delivery(self)
-        return PlanIterator.over(*self.planner.begin_pass(loader), loader)
+        epoch, position = self.planner.begin_pass(loader)
+        return PlanIterator.over(epoch, position, loader, self.seed if self._takes_turns else None)
 
     def __len__(self) -> int:
         return self.planner.length
@@ -60,9 +64,9 @@ class PlanSampler(DistributedSampler[int]):
         self._followed = Followed(loader, self)
         yield from self._followed.batches()
 
-    def show(self, epoch: int, num_samples: int, rank: int, world: int) -> None:
+    def show(self, seed: int, epoch: int, num_samples: int, rank: int, world: int) -> None:
         """Keep the public attributes of a ``DistributedSampler`` true."""
-        self.epoch = epoch
+        self.seed, self.epoch = seed, epoch
         self.rank, self.num_replicas = rank, world
         self.num_samples = num_samples
         self.total_size = num_samples * world
@@ -125,9 +129,15 @@ class PlanIterator(itertools.chain[int]):
     position: Position
 
     @classmethod
-    def over(cls, epoch: int, position: Position, loader: Delivery | None) -> PlanIterator:
-        """A fresh iterator; chained in C, a chunk at a time, so that it costs no Python per sample."""
-        indices = cls.from_iterable(position.open(loader))
+    def over(cls, epoch: int, position: Position, loader: Delivery | None, seed: int | None = None) -> PlanIterator:
+        """A fresh iterator; chained in C, a chunk at a time, so that it costs no Python per sample.
+
+        With ``seed`` every index is a :class:`Turn`.
+        """
+        chunks = position.open(loader)
+        if seed is not None:
+            chunks = (map(partial(Turn, seed=seed, epoch=epoch), chunk) for chunk in chunks)
+        indices = cls.from_iterable(chunks)
         assert isinstance(indices, PlanIterator)
         indices.epoch, indices.position = epoch, position
         return indices

@@ -84,6 +84,12 @@ def read(state: Any, identity: dict[str, Any], memory: dict[str, NDArray[np.floa
     )
 
 
+def seed_of(state: Any, otherwise: int) -> int:
+    """The seed of the run that a state is of, for a run whose user gave none; ``otherwise`` where it holds none."""
+    seed = state.get("seed") if isinstance(state, dict) else None
+    return seed if isinstance(seed, int) and seed >= 0 else otherwise
+
+
 # -- versions ---------------------------------------------------------------------------------------------------------
 
 

@@ -14,8 +14,9 @@ CALLS = (
     "set_epoch() or the start of a loop over the loader",
     "state_dict()",
     "load_state_dict()",
+    "adopt_seed(), which integrations call",
 )
-MADE, NEW_EPOCH, STATE, LOAD = range(len(CALLS))
+MADE, NEW_EPOCH, STATE, LOAD, SEED = range(len(CALLS))
 _ABSENT = -1
 _TAG = 1714  # of our messages, so that none of the user's is taken for one
 _GRACE = 15.0  # seconds that rank 0 is given to tell the others who is missing

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from ..core.checks import check_flag
 from ..dataset import InfoBatch
 
@@ -31,6 +33,16 @@ def batching(train_data: InfoBatch, batch_size: int, drop_last: bool, keep_steps
     if keep_steps:
         return {"batch_sampler": train_data.batches(batch_size, drop_last)}
     return {"batch_size": batch_size, "sampler": train_data.sampler, "drop_last": drop_last}
+
+
+def torch_seed() -> int | None:
+    """The seed that a framework's function (``set_seed``, ``random_seed``) gave to torch; None if nobody seeded it.
+
+    Such functions seed numpy as well, which takes no seed of more than 32 bits. Torch itself starts from 64 random
+    ones.
+    """
+    seed = torch.initial_seed()
+    return seed if seed < 1 << 32 else None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from ..dataset import InfoBatch
 from ..schedule import PacedScheduler, paced
-from . import needs
+from . import needs, torch_seed
 
 with needs("accelerate", "accelerate"):
     from accelerate import Accelerator
@@ -43,6 +43,7 @@ def prepare(accelerator: Accelerator, *objects: Any) -> Any:
             ours.append(schedule)
         else:
             ours.append(obj)
+    train_data.adopt_seed(_data_seed(accelerator))
     accelerator.register_for_checkpointing(train_data)
     return accelerator.prepare(*ours)  # which hands back untouched what it does not know: the loader and the schedules
 
@@ -102,6 +103,12 @@ class Schedule:
         if name == "scheduler" or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
         return getattr(self.scheduler, name)
+
+
+def _data_seed(accelerator: Accelerator) -> int | None:
+    """What Accelerate's own seeded sampler would take: ``data_seed`` of the loaders' configuration, else torch's."""
+    seed: int | None = accelerator.dataloader_config.data_seed
+    return torch_seed() if seed is None else seed
 
 
 def _check(accelerator: Accelerator, train_data: InfoBatch) -> None:

@@ -12,6 +12,7 @@ The names of Lightning that are used here and are not documented are ``FitLoop.m
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,13 +35,27 @@ class InfoBatchCallback(Callback):
     Validation, limits, accumulation and progress bars then follow the true length of every epoch, checkpoints hold the
     state of ``train_data`` and go on bit for bit, also in mid-epoch, and the loggers show the share kept, the mean
     score and the saving. Settings that would make this wrong are refused when ``fit`` starts.
+
+    Where the data is made in ``DataModule.setup``, there is no ``train_data`` to give yet: ``InfoBatchCallback()``
+    takes that of the training loader when training starts.
     """
 
-    def __init__(self, train_data: InfoBatch) -> None:
-        if not isinstance(train_data, InfoBatch):
-            raise TypeError(f"train_data must be the InfoBatch that is trained on, got {type(train_data).__name__}")
-        self.train_data = train_data
+    def __init__(self, train_data: InfoBatch | None = None) -> None:
+        if train_data is not None and not isinstance(train_data, InfoBatch):
+            raise TypeError(
+                f"train_data must be the InfoBatch that is trained on, got {type(train_data).__name__}; where it is "
+                "made in setup(), leave it out"
+            )
+        self._train_data = train_data
+        self._looks = train_data is None  # for the training loader's data, in every fit
         self._state: dict[str, Any] | None = None  # from a checkpoint; train_data gets it when training starts
+
+    @property
+    def train_data(self) -> InfoBatch:
+        """The data that is trained on; with ``InfoBatchCallback()`` it is known when training has started."""
+        if self._train_data is None:
+            raise RuntimeError("InfoBatchCallback() has no train_data yet: it takes the loader's when training starts")
+        return self._train_data
 
     # -- what is true of a run -----------------------------------------------------------------------------------
 
@@ -52,7 +67,27 @@ class InfoBatchCallback(Callback):
         # First in line, so that the others (progress bars) find the epoch's true numbers when their turn comes.
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]
         # The Trainer is about to measure: let it find full data, on this number of ranks, as schedules are made for.
-        self.train_data.set_epoch(0)
+        if self._train_data is not None:
+            self._train_data.set_epoch(0)
+        if not self._looks:
+            self._check_epochs(trainer)
+            self.train_data.adopt_seed(_global_seed())
+
+    def _look(self, trainer: Trainer) -> None:
+        """Take the InfoBatch of the training loader, which the Trainer has just measured, as ``train_data``."""
+        train_data = getattr(trainer.train_dataloader, "dataset", None)
+        if not isinstance(train_data, InfoBatch):
+            raise ValueError(
+                "InfoBatchCallback() takes its train_data from the training loader, which must be one "
+                f"DataLoader(train_data, sampler=train_data.sampler, ...), got {_described(trainer.train_dataloader)}"
+            )
+        if train_data.epoch or train_data.batches_done:
+            raise ValueError(
+                f"the training loader's InfoBatch stands at epoch {train_data.epoch}, batch {train_data.batches_done}, "
+                "where the Trainer has measured it: make a new one in setup(), or InfoBatchCallback(train_data)"
+            )
+        self._train_data = train_data
+        self._check_epochs(trainer)
 
     def _check_settings(self, trainer: Trainer) -> None:
         """Refuse what would be wrong in silence."""
@@ -66,6 +101,9 @@ class InfoBatchCallback(Callback):
                 f"Trainer(reload_dataloaders_every_n_epochs={trainer.reload_dataloaders_every_n_epochs}) measures "
                 "the new loader before its epoch is planned: leave it at 0, train_data.sampler changes by itself"
             )
+
+    def _check_epochs(self, trainer: Trainer) -> None:
+        """Refuse another number of epochs than the plans are made for."""
         if trainer.fast_dev_run:  # ends long before it would matter
             return
         if trainer.max_steps == -1 and trainer.max_epochs != self.train_data.num_epochs:
@@ -80,8 +118,7 @@ class InfoBatchCallback(Callback):
         if sampler_of(loader) is not sampler:
             raise ValueError(
                 f"the training loader must be one DataLoader(train_data, sampler=train_data.sampler, ...) on the "
-                f"InfoBatch that InfoBatchCallback was given, got {_described(loader)}; where Lightning has replaced "
-                "the sampler, say Trainer(use_distributed_sampler=False)"
+                f"InfoBatch that InfoBatchCallback was given, got {_described(loader)}; {self._advice(loader)}"
             )
         if hasattr(loader, "state_dict"):
             raise ValueError(
@@ -92,8 +129,17 @@ class InfoBatchCallback(Callback):
         if sampler.num_replicas != ranks:
             raise ValueError(
                 f"{type(trainer.strategy).__name__} wants the data in {ranks} parts, but train_data.sampler makes "
-                f"{sampler.num_replicas}, one per process: ranks that share their samples are not supported"
+                f"{sampler.num_replicas}, one per process: ranks that share their samples are not supported, and with "
+                "InfoBatchCallback() the InfoBatch is made in setup(), when the processes have been started"
             )
+
+    def _advice(self, loader: Any) -> str:
+        if not self._looks and getattr(loader, "dataset", None) is not self.train_data:
+            return (
+                "where it is on another InfoBatch, setup() has run a second time and made a new one: leave the "
+                "argument out, InfoBatchCallback() takes the loader's"
+            )
+        return "where Lightning has replaced the sampler, say Trainer(use_distributed_sampler=False)"
 
     def _check_max_steps(self, trainer: Trainer) -> None:
         """Refuse steps that end training in another epoch than the last; at this moment the loader is of full data."""
@@ -140,7 +186,11 @@ class InfoBatchCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go on where the checkpoint was taken, if any, and make sure of what will be trained on."""
+        if self._looks:
+            self._look(trainer)
         self._check_loader(trainer)
+        if self._looks:
+            self.train_data.adopt_seed(_global_seed())
         self._check_max_steps(trainer)
         self._check_schedulers(trainer)
         resumed = self._load()
@@ -148,8 +198,8 @@ class InfoBatchCallback(Callback):
         batches = fit_loop.epoch_loop.batch_progress.current
         inside = resumed and self.train_data.epoch == epoch
         self.train_data.set_epoch(epoch)
-        if (resumed or epoch) and len(trainer.train_dataloader):
-            iter(fit_loop._data_fetcher)  # what the Trainer has begun with is of the first epoch
+        if (resumed or epoch or self._looks) and len(trainer.train_dataloader):
+            iter(fit_loop._data_fetcher)  # what the Trainer has begun with is of the first epoch, and of another seed
         self._measure(trainer, done=batches.processed if inside else 0)
         if resumed and not inside:
             # Saved after an epoch's last batch. Lightning knows this by comparing with the length of the epoch to come.
@@ -183,7 +233,8 @@ class InfoBatchCallback(Callback):
         if trainer.fit_loop.epoch_loop.batch_progress.current.started and not self.train_data.batches_done:
             raise RuntimeError(
                 "training_step has not called train_data.update(), so that nothing was scored and nothing can be "
-                'pruned: compute the loss with reduction="none" and return train_data.update(loss)'
+                'pruned: compute the loss with reduction="none" and return train_data.update(loss), of the InfoBatch '
+                "that the training loader is on"
             )
         if trainer.barebones:
             return
@@ -195,14 +246,17 @@ class InfoBatchCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The state of ``train_data``; the Trainer asks on every rank, as it must."""
-        return self.train_data.state_dict()
+        return {} if self._train_data is None else self._train_data.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep it until training starts: before, the Trainer measures the loader, and must not find half an epoch."""
-        self._state = state_dict
+        self._state = state_dict or None
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._load()  # where training was over before it started
+        if self._state is not None:  # training was over before it started
+            if self._looks:
+                self._look(trainer)
+            self._load()
 
     def _load(self) -> bool:
         """Give ``train_data`` the state of the checkpoint, if there is one that it has not got yet."""
@@ -216,6 +270,12 @@ class InfoBatchCallback(Callback):
 def _keeps_steps(trainer: Trainer) -> bool:
     """Whether every epoch has as many batches as full data."""
     return isinstance(trainer.train_dataloader.batch_sampler, StepSampler)
+
+
+def _global_seed() -> int | None:
+    """What ``seed_everything`` was called with, which it leaves in the environment for all processes."""
+    seed = os.environ.get("PL_GLOBAL_SEED")
+    return None if seed is None else int(seed)
 
 
 def _described(loader: Any) -> str:
@@ -234,6 +294,7 @@ def epochs(train_data: InfoBatch, loader: Any) -> Iterator[int]:
             "loader must be what fabric.setup_dataloaders() has made of DataLoader(train_data, "
             f"sampler=train_data.sampler, ...), got {_described(loader)}"
         )
+    train_data.adopt_seed(_global_seed())
     for epoch in range(train_data.epoch, train_data.num_epochs):
         train_data.set_epoch(epoch)
         loader._num_iter_calls = epoch

@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from ..dataset import InfoBatch
-from . import needs, sampler_of
+from . import needs, sampler_of, torch_seed
 
 with needs("ray", "ray"):
     import ray.train
@@ -43,4 +43,5 @@ def prepare_data_loader(loader: DataLoader[Any], **options: Any) -> DataLoader[A
             "it DataLoader(train_data, batch_size, sampler=train_data.sampler), or with "
             "batch_sampler=train_data.batches(batch_size)"
         )
+    train_data.adopt_seed(torch_seed())  # of manual_seed, or ray.train.torch.enable_reproducibility
     return ray.train.torch.prepare_data_loader(loader, **{**options, "add_dist_sampler": False})

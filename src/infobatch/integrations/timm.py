@@ -22,10 +22,11 @@ from torch.utils.data import DataLoader
 
 from ..core.checks import check_loss
 from ..core.sampler import StepSampler
+from ..core.turn import own_draws
 from ..core.weights import PairWeights, working_dtype
 from ..dataset import InfoBatch
 from ..scoring import classification
-from . import batching, needs
+from . import batching, needs, torch_seed
 
 with needs("timm", "timm"):
     import timm.data
@@ -66,22 +67,35 @@ class Target:
 
 
 def create_loader(
-    train_data: InfoBatch,
+    dataset: Any,
     input_size: int | tuple[int, int] | tuple[int, int, int],
     batch_size: int,
-    is_training: bool = True,
+    is_training: bool | None = None,
     *,
     collate_fn: Callable[..., Any] | None = None,
     use_prefetcher: bool = True,
     keep_steps: bool = False,
     **options: Any,
 ) -> Any:
-    """The loader of timm's ``create_loader``, over what ``train_data`` plans; it delivers (inputs, :class:`Target`).
+    """The loader of timm's ``create_loader``, over what an InfoBatch plans; it delivers (inputs, :class:`Target`).
 
     Takes timm's own arguments. ``distributed`` makes no difference: train_data shards by rank where there are several.
-    With ``keep_steps`` every epoch has as many batches as full data, and they shrink: see ``InfoBatch.batches``.
+    With ``keep_steps`` every epoch has as many batches as full data, and they shrink: see ``InfoBatch.batches``. Any
+    other data set, as that of validation, gets timm's own loader, made by timm with the same arguments.
     """
+    if not isinstance(dataset, InfoBatch):
+        if keep_steps:
+            raise TypeError(
+                f"keep_steps=True is for an InfoBatch, got {type(dataset).__name__}: wrap the training set first"
+            )
+        if is_training is not None:
+            options["is_training"] = is_training
+        return timm.data.create_loader(
+            dataset, input_size, batch_size, collate_fn=collate_fn, use_prefetcher=use_prefetcher, **options
+        )
+    train_data = dataset
     _check_loader(train_data, is_training, options)
+    train_data.adopt_seed(torch_seed())  # which timm.utils.random_seed has set, on each rank another
     options["distributed"] = False
     made = timm.data.create_loader(
         train_data.dataset,  # timm gives it the transform
@@ -109,17 +123,13 @@ def create_loader(
     return made
 
 
-def _check_loader(train_data: InfoBatch, is_training: bool, options: dict[str, Any]) -> None:
-    if not isinstance(train_data, InfoBatch):
-        raise TypeError(
-            f"train_data must be an InfoBatch, got {type(train_data).__name__}: wrap the training set first"
-        )
+def _check_loader(train_data: InfoBatch, is_training: bool | None, options: dict[str, Any]) -> None:
     if train_data.index_key is None:
         raise ValueError(
             "train_data must carry indices, because timm fetches a batch ahead: InfoBatch(..., index_key='index')"
         )
-    if not is_training:
-        raise ValueError("is_training=False: make the validation loader by timm.data.create_loader, from its own data")
+    if is_training is not None and not is_training:
+        raise ValueError("is_training=False: make the validation loader from data of its own, not from an InfoBatch")
     if repeats := options.get("num_aug_repeats"):
         raise ValueError(
             f"num_aug_repeats={repeats}: repeated augmentation is an order of samples, so give it to InfoBatch: "
@@ -142,7 +152,8 @@ class _Collate:
         self.collate = collate
 
     def __call__(self, batch: Sequence[tuple[Any, ...]]) -> tuple[torch.Tensor, Target]:
-        inputs, label = self.collate([sample[:2] for sample in batch])
+        with own_draws(batch[0][-1]):
+            inputs, label = self.collate([sample[:2] for sample in batch])
         return inputs, Target(label, _indices(batch))
 
 
@@ -156,7 +167,8 @@ class _MixedCollate(FastCollateMixup):
     def __call__(self, batch: Sequence[tuple[Any, ...]], _: Any = None) -> tuple[torch.Tensor, Target]:
         left, middle, right = _halves(batch)
         places = [(sample[0], place) for place, sample in enumerate([*left, *right])]
-        inputs, shares = FastCollateMixup.__call__(_telling_shares(self, len(places)), places)
+        with own_draws(batch[0][-1]):
+            inputs, shares = FastCollateMixup.__call__(_telling_shares(self, len(places)), places)
         label = torch.tensor([sample[1] for sample in batch], dtype=torch.int64)
         inputs = _between(inputs, [torch.as_tensor(sample[0]) for sample in middle])
         return inputs, _mixed(self, Target(label, _indices(batch)), shares)
@@ -324,8 +336,8 @@ def create_scheduler(
 ) -> tuple[Any, int]:
     """The scheduler of timm's ``create_scheduler_v2``; over training, its learning rate is the one of full data.
 
-    Takes timm's options and returns (scheduler, epochs) as it does. ``updates_per_epoch`` is counted here, for full
-    data; the loop may call ``step_update`` with any number.
+    Takes timm's options and returns (scheduler, epochs) as it does; ``train_data`` must be made for as many epochs.
+    ``updates_per_epoch`` is counted here, for full data; the loop may call ``step_update`` with any number.
     """
     if "updates_per_epoch" in options:
         raise TypeError("updates_per_epoch is counted here, for full data: leave it out and give grad_accum_steps")
@@ -334,6 +346,12 @@ def create_scheduler(
     batches = samples // cut.batch_size if cut.drop_last else -(-samples // cut.batch_size)
     updates = max(-(-batches // grad_accum_steps), 1)
     scheduler, num_epochs = create_scheduler_v2(optimizer, updates_per_epoch=updates, **options)
+    if num_epochs != train_data.num_epochs:
+        raise ValueError(
+            f"timm's schedule makes {num_epochs} epochs, with its cycles, warm-up and cool-down, but train_data was "
+            f"made for {train_data.num_epochs}: which epochs are pruned depends on it. Make it InfoBatch(dataset, "
+            f"{num_epochs}, ...), with args.epochs + args.cooldown_epochs where you cool down"
+        )
     batches_per_update = grad_accum_steps if isinstance(cut, StepSampler) else None
     whole = cut.batch_size if cut.drop_last else 1
     return PacedTimmScheduler(scheduler, train_data, updates, whole, batches_per_update), num_epochs

@@ -48,9 +48,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from .. import checkpoint
 from ..core.checks import check_loss
+from ..core.turn import own_draws
 from ..dataset import InfoBatch
 from ..schedule import PacedScheduler, paced
-from ..scoring.language import RowLosses, by_row, row_losses, targets_per_row
+from ..scoring.language import IGNORED, RowLosses, by_row, row_losses, span_losses, spans_per_row, targets_per_row
 from . import batching, needs, sampler_of
 from .logging import metrics
 
@@ -63,6 +64,7 @@ if not hasattr(Trainer, "loss_is_scaled_for_ga"):
     raise ImportError('this integration needs transformers 5.19 or newer: pip install -U "infobatch[transformers]"')
 
 INDEX_KEY = "sample_index"
+SPAN = ("start_positions", "end_positions")  # the targets of question answering
 STATE_FILE = "infobatch.pt"  # beside Trainer's own files in a checkpoint
 
 _Trainer: Any = object  # the class that the mixin stands before
@@ -93,6 +95,8 @@ class InfoBatchMixin(_Trainer):
         self._keep_steps = keep_steps
         self._full_steps: tuple[int, int] | None = None  # of an epoch, and of training, with all data
         self._loss_is_known = False  # that the model's loss is what _losses makes of its logits
+        self._shifts = self._loss_shifts_labels  # whether the loss at a position is of the next label
+        self._counts_shifted = self._loss_shifts_labels  # whether losses are counted after that shift
         if self.train_dataset is None:
             return
         self._refuse_what_does_not_fit()
@@ -260,7 +264,13 @@ class InfoBatchMixin(_Trainer):
             self.train_data.set_epoch(0)
         else:
             self.train_data.load_state_dict(checkpoint.load(_state_file(resume_from_checkpoint)))
+        self.train_data.adopt_seed(self._data_seed)
         return self.train_data.epoch, 0
+
+    @property
+    def _data_seed(self) -> int:
+        """What Trainer's own sampler would be seeded with."""
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """Write train_data's state where Trainer writes what else it needs to go on."""
@@ -278,8 +288,7 @@ class InfoBatchMixin(_Trainer):
             )
         train_data.set_epoch(epoch)
         if train_dataloader.generator is not None:
-            seed = args.seed if args.data_seed is None else args.data_seed
-            train_dataloader.generator.manual_seed(seed + epoch)
+            train_dataloader.generator.manual_seed(self._data_seed + epoch)
         batches = len(train_dataloader)
         if batches == 0:
             raise ValueError(
@@ -320,6 +329,8 @@ class InfoBatchMixin(_Trainer):
     ) -> tuple[list[Any], torch.Tensor]:
         """The batches of one optimiser step, with their weights, and what its loss is divided by (see above)."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
+        if batches and not self._loss_is_known:
+            self._learn_loss(batches[0])
         sums = torch.zeros(3, dtype=torch.float64)  # Σ w·T, Σ w, rows
         for batch in batches:
             rows = batch[self._index_key]
@@ -334,9 +345,11 @@ class InfoBatchMixin(_Trainer):
         return batches, torch.where(items > 0, items, 1.0).to(device, torch.float32)
 
     def _tokens(self, batch: Mapping[str, Any], rows: Mapping[str, Any]) -> torch.Tensor:
-        """How many losses each row has."""
+        """How many losses each row has, as Trainer counts them."""
         labels = batch.get("labels")
-        if self.compute_loss_func is not None or labels is None or labels.is_floating_point():
+        if self.compute_loss_func is None and labels is None and all(name in batch for name in SPAN):
+            return _spans(batch)
+        if self.compute_loss_func is not None or not isinstance(labels, torch.Tensor) or labels.is_floating_point():
             return torch.ones(len(rows["index"]))
         if "shift_labels" in batch:
             raise ValueError(
@@ -344,7 +357,7 @@ class InfoBatchMixin(_Trainer):
             )
         if labels.dim() == 1:
             labels = labels[:, None]
-        shift = self._loss_shifts_labels or self._has_fused_head
+        shift = self._counts_shifted or self._has_fused_head
         return targets_per_row(labels, shift=shift, lengths=rows["lengths"])
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
@@ -371,12 +384,15 @@ class InfoBatchMixin(_Trainer):
         theirs = self.compute_loss_func
         if theirs is None and self.label_smoother is None and self._has_fused_head:
             return super().compute_loss(_FusedHead(model, train_data, rows), inputs, return_outputs, num_items_in_batch)
-        if theirs is None and not self._loss_is_known:
-            self._check_loss(model, inputs, rows)
-        self._add_decoder_inputs(inputs)
+        model = self._with_decoder_inputs(model, inputs)
+
+        spans = {name: inputs[name] for name in SPAN if name in inputs}
 
         def weighted(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-            losses = self._losses(outputs, labels, rows) if theirs is None else _given(theirs(outputs, labels), rows)
+            if theirs is None:
+                losses = self._losses(outputs, {"labels": labels, **spans}, rows)
+            else:
+                losses = _given(theirs(outputs, labels), rows)
             train_data.update(losses.mean.detach(), rows.index)
             return losses.total @ rows.weight.to(losses.total.dtype) / num_items_in_batch
 
@@ -386,20 +402,32 @@ class InfoBatchMixin(_Trainer):
         finally:
             self.compute_loss_func = theirs
 
-    def _add_decoder_inputs(self, inputs: Any) -> None:
-        """What an encoder-decoder model would make of its labels, which Trainer keeps from it to weigh the loss."""
+    def _with_decoder_inputs(self, model: Any, inputs: Any) -> Any:
+        """The model, so that an encoder-decoder has its decoder's inputs: Trainer keeps the labels from it.
+
+        What it would make of its labels is added to the inputs; where only its own forward pass can tell, as Whisper's,
+        it is given the labels all the same.
+        """
+        config = getattr(self.model, "config", None)
+        if "labels" not in inputs or "decoder_input_ids" in inputs:
+            return model
         prepare = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
-        if prepare is not None and "labels" in inputs and "decoder_input_ids" not in inputs:
+        if prepare is not None:
             inputs["decoder_input_ids"] = prepare(labels=inputs["labels"])
+        elif getattr(config, "is_encoder_decoder", False):
+            return functools.partial(model, labels=inputs["labels"])
+        return model
 
     @property
     def _has_fused_head(self) -> bool:
         """Whether this is a trainer of TRL that lets the model return log-probabilities in place of logits."""
         return any(hasattr(sys.modules[kind.__module__], "add_fused_lm_head") for kind in type(self).__mro__)
 
-    def _losses(self, outputs: Any, labels: torch.Tensor, rows: _Rows, smoothed: bool = True) -> RowLosses:
+    def _losses(self, outputs: Any, targets: Mapping[str, Any], rows: _Rows, smoothed: bool = True) -> RowLosses:
         """The losses of each row, as the model itself computes them from its logits."""
-        logits = outputs["logits"]
+        if targets.get("labels") is None:
+            return span_losses(outputs["start_logits"], outputs["end_logits"], *(targets[name] for name in SPAN))
+        logits, labels = outputs["logits"], targets["labels"]
         smoothing = self.args.label_smoothing_factor if smoothed and self.label_smoother is not None else 0.0
         problem = getattr(getattr(self.model, "config", None), "problem_type", None)
         if problem in ("regression", "multi_label_classification") and logits.dim() <= 2:
@@ -408,33 +436,72 @@ class InfoBatchMixin(_Trainer):
             return _given(each(*pairs, reduction="none").mean(1), rows)
         if logits.dim() == 2:
             logits, labels = logits[:, None], labels.reshape(-1, 1)
-        return row_losses(
-            logits, labels, shift=self._loss_shifts_labels, lengths=rows.lengths, label_smoothing=smoothing
-        )
+        return row_losses(logits, labels, shift=self._shifts, lengths=rows.lengths, label_smoothing=smoothing)
 
-    def _check_loss(self, model: Any, inputs: Any, rows: _Rows) -> None:
-        """Raise unless the mean of the rows' losses is the model's own loss: once, on the first batch."""
+    def _learn_loss(self, batch: Mapping[str, Any]) -> None:
+        """See how the model computes its loss, on the first batch with a target; raise unless it is the rows' mean."""
+        if self.compute_loss_func is not None or (self.label_smoother is None and self._has_fused_head):
+            self._loss_is_known = True
+            return
+        if not self._tokens(batch, batch[self._index_key]).any():
+            return  # there is no loss to compare
+        inputs = self._prepare_inputs({name: value for name, value in batch.items() if name != self._index_key})
+        rows = _Rows(**batch[self._index_key], weight=torch.ones(0))
+        model = self.model_wrapped
         model.eval()  # no randomness is used up
-        with torch.no_grad():
+        with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs)
+            if not self._loss_shifts_labels and self._shifts_unsaid(model, inputs):
+                self._shifts = True
+                self._counts_shifted = not self._divides(model, inputs, outputs)
         model.train()
+        reason = self._difference(outputs, inputs, rows)
+        if reason is not None:
+            raise ValueError(
+                f"{type(self.model).__name__} computes its loss in a way that is not known ({reason}): give "
+                "compute_loss_func=f, where f(outputs, labels) returns one loss per sample"
+            )
+        self._loss_is_known = True
+
+    def _difference(self, outputs: Any, inputs: Any, rows: _Rows) -> str | None:
+        """How the mean of the rows' losses differs from the model's own loss; None if it does not."""
         own = outputs.get("loss") if isinstance(outputs, Mapping) else None
-        what = "its outputs hold no loss and logits"
-        if own is not None and inputs.get("labels") is not None and "logits" in outputs:
-            try:
-                total, tokens = self._losses(outputs, inputs["labels"], rows, smoothed=False)
-                ours = total.sum() / tokens.sum().clamp(min=1)
-                tolerance = max(1e-4, 4 * torch.finfo(outputs["logits"].dtype).eps)
-                if torch.allclose(own.float(), ours.float(), rtol=tolerance, atol=tolerance / 10):
-                    self._loss_is_known = True
-                    return
-                what = f"its own loss is {own:.6g}, but the mean of the rows' losses is {ours:.6g}"
-            except (RuntimeError, ValueError, TypeError) as error:
-                what = f"labels and logits do not go together: {error}"
-        raise ValueError(
-            f"{type(self.model).__name__} computes its loss in a way that is not known ({what}): give "
-            "compute_loss_func=f, where f(outputs, labels) returns one loss per sample"
-        )
+        targets = ("labels", "logits") if inputs.get("labels") is not None else (*SPAN, "start_logits", "end_logits")
+        if own is None or own.dim() or any(name not in inputs and name not in outputs for name in targets):
+            return "its inputs and outputs do not hold labels, logits and one loss, or those of question answering"
+        try:
+            total, tokens = self._losses(outputs, inputs, rows, smoothed=False)
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+            return f"labels and logits do not go together: {error}"
+        ours = total.sum() / tokens.sum().clamp(min=1)
+        tolerance = max(1e-4, 4 * torch.finfo(outputs[targets[-1]].dtype).eps)
+        if torch.allclose(own.float(), ours.float(), rtol=tolerance, atol=tolerance / 10):
+            return None
+        return f"its own loss is {own:.6g}, but the mean of the rows' losses is {ours:.6g}"
+
+    def _shifts_unsaid(self, model: Any, inputs: Any) -> bool:
+        """Whether a model whose class name does not say so predicts the next token, as ``GPT2LMHeadModel`` does.
+
+        Then a row's first label is never a target, and with that label alone there is no loss to take the mean of.
+        Losses themselves could not tell: in a new model they may be the same at every token.
+        """
+        labels = inputs.get("labels")
+        if getattr(self.model, "loss_type", "") is not None or not isinstance(labels, torch.Tensor):
+            return False
+        if labels.dim() != 2 or labels.shape[1] < 2 or labels.is_floating_point():
+            return False
+        first = torch.full_like(labels, IGNORED)
+        first[:, 0] = labels[:, 0].clamp(min=0)
+        outputs = model(**{**inputs, "labels": first})
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else None
+        return loss is not None and bool(loss.isnan())
+
+    def _divides(self, model: Any, inputs: Any, outputs: Any) -> bool:
+        """Whether the model divides by the ``num_items_in_batch`` that Trainer counts: then ours is counted alike."""
+        if not self.model_accepts_loss_kwargs:
+            return False
+        divided = model(**inputs, num_items_in_batch=torch.tensor(1.0))
+        return not torch.allclose(divided["loss"], outputs["loss"])
 
     # -- what is told --------------------------------------------------------------------------------------------
 
@@ -470,7 +537,8 @@ class _CarryIndex:
             raise TypeError(f"the samples must be dicts, as Trainer takes them, got {type(samples[0]).__name__}")
         index = torch.tensor([sample[self.key] for sample in samples])
         bare = [{name: value for name, value in sample.items() if name != self.key} for sample in samples]
-        batch = self.collate(bare)
+        with own_draws(samples[0][self.key]):
+            batch = self.collate(bare)
         batch[self.key] = {"index": index, "lengths": self._lengths(batch, bare)}
         return batch
 
@@ -535,6 +603,18 @@ class _Place(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         done, total = self.train_data.position
         state.epoch = self.train_data.epoch + done / total
+
+
+def _spans(batch: Mapping[str, Any]) -> torch.Tensor:
+    """How many targets each row of questions has: 1, or 0 where the answer lies outside."""
+    start, end = (batch[name] for name in SPAN)
+    spans = spans_per_row(start, end, batch["input_ids"].shape[-1])
+    if (spans == 0.5).any():
+        raise ValueError(
+            f"start_positions and end_positions of row {int((spans == 0.5).int().argmax())} of a batch: one is inside "
+            "the row and the other outside, so that its loss is half a loss. Put both inside, or both outside"
+        )
+    return spans
 
 
 def _given(losses: Any, rows: _Rows) -> RowLosses:

@@ -62,6 +62,33 @@ def row_losses(
     return RowLosses(by_row(losses, lengths), targets_per_row(labels.to(logits.device), shift=shift, lengths=lengths))
 
 
+def span_losses(
+    start_logits: torch.Tensor, end_logits: torch.Tensor, start: torch.Tensor, end: torch.Tensor
+) -> RowLosses:
+    """Question answering: each row's cross-entropy of where its answer starts and ends, half of each.
+
+    Logits are [rows, positions]. As in Hugging Face's models, an answer behind the last position is no target, and a
+    negative position is the first.
+
+    >>> logits = torch.zeros(2, 4)
+    >>> span_losses(logits, logits, torch.tensor([1, 9]), torch.tensor([2, 9])).tokens.tolist()
+    [1.0, 0.0]
+    """
+    outside = start_logits.shape[1]
+    halves = [
+        functional.cross_entropy(
+            logits, place.reshape(-1).to(logits.device).clamp(0, outside), ignore_index=outside, reduction="none"
+        )
+        for logits, place in ((start_logits, start), (end_logits, end))
+    ]
+    return RowLosses((halves[0] + halves[1]) / 2, spans_per_row(start, end, outside).to(start_logits.device))
+
+
+def spans_per_row(start: torch.Tensor, end: torch.Tensor, positions: int) -> torch.Tensor:
+    """How many targets each row has: 1, or 0 where its answer lies behind its ``positions``; half for half of it."""
+    return ((start.reshape(-1) < positions).float() + (end.reshape(-1) < positions).float()) / 2
+
+
 def targets_per_row(labels: torch.Tensor, *, shift: bool, lengths: torch.Tensor | None = None) -> torch.Tensor:
     """How many tokens of each row are predicted: the labels that count, after the shift."""
     counted = labels.ne(IGNORED)
