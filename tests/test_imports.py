@@ -69,12 +69,12 @@ FACES: dict[str, set[str]] = {
     "checkpoint": {"torch", "files"},
     "run": CORE | {"distributed"},
     "dataset": FACADE,
-    "__init__": FACADE | {"dataset", "integrations", "static"},  # the last two when they are asked for
+    "__init__": FACADE | {"dataset", "integrations", "lab", "static"},  # the last three when they are asked for
     "integrations": FACADE | {"dataset", "integrations"},  # and in each file its own framework: see FRAMEWORKS
     "report": {"numpy", "matplotlib", "rich", "PIL", "report", "records"},
     "lab": FACADE
     | {"dataset", "infobatch", "integrations", "lab", "records", "report", "static"}
-    | {"datasets", "diffusers", "peft", "PIL", "scipy", "segmentation_models_pytorch", "timm", "tokenizers"}
+    | {"datasets", "diffusers", "peft", "PIL", "rich", "scipy", "segmentation_models_pytorch", "timm", "tokenizers"}
     | {"torchmetrics", "transformers"},
     "cli": {"infobatch", "core", "methods", "static", "lab", "report", "typer", "rich", "cli"},
 }

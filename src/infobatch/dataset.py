@@ -20,7 +20,7 @@ from .core.sampler import PlanSampler, StepSampler
 from .core.scores import ScoreTable, above_mean
 from .core.stats import Stats
 from .distributed.ranks import Ranks
-from .run import OUTSIDE, Run
+from .run import OUTSIDE, Run, Watcher
 from .samples import with_index
 
 DEFAULT_RATIO, DEFAULT_DELTA = 0.5, 0.875
@@ -354,6 +354,10 @@ class InfoBatch(Dataset[Any]):
     def summary(self) -> str:
         """The statistics as a text to print."""
         return str(self.stats)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell ``watcher`` when epochs begin and end, in this process and on this rank; a copy has none."""
+        self._run.watcher = watcher
 
     # -- stopping and going on -----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -48,6 +48,16 @@ OUTSIDE = (
 )
 
 
+class Watcher(Protocol):
+    """Someone who wants to know when epochs begin and end."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A pass over the samples of this epoch begins; the same epoch may have several."""
+
+    def end_epoch(self, plan: EpochPlan, scores: NDArray[np.float32]) -> None:
+        """The epoch of ``plan`` was trained, after which the score table is this. Not called for the last epoch."""
+
+
 @dataclass
 class Run:
     """Makes each epoch's plan from the scores and keeps the books; the same on every rank.
@@ -70,6 +80,7 @@ class Run:
     seconds: float = field(default=0.0, init=False)  # spent in the library itself
     memory: dict[str, NDArray[np.float32]] = field(init=False)
     update_outside_graph: Callable[..., torch.Tensor] | None = field(default=None, init=False)
+    watcher: Watcher | None = field(default=None, init=False)
     _booking: Booking = field(init=False)
     _choice: Choice | None = field(default=None, init=False)  # of the batch in the user's hands
     _late: LateBatches | None = field(default=None, init=False)
@@ -123,6 +134,8 @@ class Run:
             self._follow_world()
         if self.update_outside_graph is None and "torch._dynamo" in sys.modules:
             self.update_outside_graph = torch.compiler.disable(self.update, reason=OUTSIDE)  # type: ignore[no-untyped-call]
+        if self.watcher is not None:
+            self.watcher.begin_epoch(self.plan.epoch)
         return self.plan.epoch, self.position
 
     @property
@@ -193,6 +206,8 @@ class Run:
             self._warn_once_of_noise()
             self.table.warn_once_of_rejected()
             self._observe(self.plan, self._seen_in_epoch(), self.memory)
+        if self.watcher is not None and self._seen_in_epoch():
+            self.watcher.end_epoch(self.plan, self.table.numpy())
 
     def _observe(self, plan: EpochPlan, done: int, memory: Memory) -> None:
         """Let the method remember what the first ``done`` samples of a plan brought."""
@@ -522,4 +537,4 @@ class Run:
         self.flush()
         if self.position.touched:
             self._learn_batches(self.position.loader)
-        return {**vars(self), "update_outside_graph": None}
+        return {**vars(self), "update_outside_graph": None, "watcher": None}
