@@ -150,8 +150,7 @@ class Run:
             if self._upcoming is None:
                 self._booking.flush()
                 self._learn_batches(self.position.loader)
-                memory = {name: values.copy() for name, values in self.memory.items()}
-                self._observe(self.plan, self._seen_in_epoch(), memory)
+                memory = self.memory_ahead()
                 self._note_history()
                 self._upcoming = self._draw(self.plan.epoch + 1, self.plan, memory)
             return len(self._upcoming)
@@ -214,6 +213,12 @@ class Run:
         if memory and done:
             trained = np.asarray(plan.order[:done])
             self.method.observe(self.table.numpy(), np.unique(trained) if plan.repeats else trained, memory)
+
+    def memory_ahead(self) -> dict[str, NDArray[np.float32]]:
+        """What the method will remember when this epoch is over."""
+        memory = {name: values.copy() for name, values in self.memory.items()}
+        self._observe(self.plan, self._seen_in_epoch(), memory)
+        return memory
 
     def _draw(self, epoch: int, before: EpochPlan | None, memory: Memory) -> EpochPlan:
         """The plan of ``epoch``, which comes after the plan ``before``."""
