@@ -52,10 +52,14 @@ class Watcher(Protocol):
     """Someone who wants to know when epochs begin and end."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """A pass over the samples of this epoch begins; the same epoch may have several."""
+        """The epoch becomes current, or a pass over its samples begins: nothing of it was trained here yet."""
 
     def end_epoch(self, plan: EpochPlan, scores: NDArray[np.float32]) -> None:
-        """The epoch of ``plan`` was trained, after which the score table is this. Not called for the last epoch."""
+        """The epoch of ``plan`` was trained, after which the score table is this: said when the next one begins.
+
+        Said already when a state is saved before, which may be the last that is seen of the epoch; then it is said
+        twice. Nobody says it of the last epoch.
+        """
 
 
 @dataclass
@@ -124,6 +128,8 @@ class Run:
             self._move_to(epoch, on_purpose=True)
         else:
             self._follow_world()
+        if self.watcher is not None:
+            self.watcher.begin_epoch(epoch)
 
     def begin_pass(self, loader: Delivery | None) -> tuple[int, Position]:
         """The epoch and position of a pass that starts now: the next epoch's if this one has been trained on."""
@@ -477,6 +483,8 @@ class Run:
         self._note_history(done, passed_over)
         if position.touched:
             self._learn_batches(position.loader)
+        if self.watcher is not None and position.touched and position.complete:
+            self.watcher.end_epoch(self.plan, self.table.numpy())
         snapshot = state.Snapshot(
             plan=plan,
             done=done,

@@ -74,7 +74,7 @@ class _Epochs:
     def __init__(self, job: child.Job, path: Path, watch: Watch) -> None:
         self.job, self.path, self.watch = job, path, watch
         self.read = path.stat().st_size if path.exists() else 0
-        self.seconds = 0.0
+        self.seconds: dict[int, float] = {}  # by epoch
 
     def look(self) -> None:
         """Report the epochs that were added since the last look."""
@@ -87,9 +87,14 @@ class _Epochs:
         self.read += len(whole)
         for line in whole.splitlines():
             row = json.loads(line)
-            self.seconds += row["seconds"]
+            known = row["epoch"] in self.seconds
+            self.seconds[row["epoch"]] = row["seconds"]
+            if known:
+                continue
             place = (row["epoch"], row["epochs"], row["kept"], row["kept"], row["total"])
-            self.watch(Tick(self.job.method, self.job.seed, *place, row["loss"], self.seconds, row["saving"]))
+            self.watch(
+                Tick(self.job.method, self.job.seed, *place, row["loss"], sum(self.seconds.values()), row["saving"])
+            )
 
 
 def _call(job: Path, output: IO[bytes], epochs: _Epochs) -> int:

@@ -106,8 +106,8 @@ class Notes:
     """What is noted of a run while the user's function trains: a line per epoch in a file, as it ends.
 
     An epoch's seconds run from its first batch to the first batch of the next epoch, or to the end of the call:
-    what the function does in between, such as a test, is in them. Lines of an earlier attempt, which was interrupted,
-    hold for the epochs that this one does not train again.
+    what the function does in between, such as a test, is in them. Of an epoch with several lines the last one holds.
+    Lines of an earlier attempt, which was interrupted, hold for the epochs that this one does not train again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,6 +118,7 @@ class Notes:
         self.left_out: NDArray[np.int32] | None = None  # how often each sample was; None where that is not known
         self.keeps_steps = False  # whether the last epoch had as many steps as full data
         self._train_data: InfoBatch | None = None
+        self._counted: set[int] = set()  # epochs in left_out
         self._epoch: int | None = None  # whose clock runs
         self._since = time.perf_counter()
 
@@ -128,18 +129,17 @@ class Notes:
         train_data.watch(self)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Start the epoch's clock with its first pass."""
+        """Start the epoch's clock."""
         if self._epoch is None and epoch:
             self.left_out = None  # the run goes on: who was left out before is not known
-        if epoch != self._epoch:
-            self._epoch, self._since = epoch, time.perf_counter()
+        self._epoch, self._since = epoch, time.perf_counter()
 
     def end_epoch(self, plan: EpochPlan, scores: NDArray[np.float32]) -> None:
         """Write the epoch down."""
         assert self._train_data is not None
         seconds = time.perf_counter() - self._since
-        self._since = time.perf_counter()
-        if self.left_out is not None:
+        if self.left_out is not None and plan.epoch not in self._counted:
+            self._counted.add(plan.epoch)
             self.left_out += 1
             self.left_out[plan.indices] -= 1
         self.keeps_steps = self._train_data.keeps_steps
