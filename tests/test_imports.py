@@ -77,7 +77,8 @@ FACES: dict[str, set[str]] = {
     | {"dataset", "infobatch", "integrations", "lab", "records", "report", "static"}
     | {"datasets", "diffusers", "peft", "PIL", "rich", "scipy", "segmentation_models_pytorch", "timm", "tokenizers"}
     | {"torchmetrics", "transformers"},
-    "cli": {"infobatch", "core", "methods", "static", "lab", "report", "checkpoint", "forecast", "typer", "rich", "cli"},
+    "cli": {"infobatch", "core", "methods", "static", "checkpoint", "forecast", "lab", "report", "typer", "rich"}
+    | {"cli"},
 }
 # The framework that each file of integrations/ is the only one to import.
 FRAMEWORKS: dict[str, set[str]] = {

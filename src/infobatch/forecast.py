@@ -90,7 +90,8 @@ class Forecast:
         try:
             from .report import forecasts
         except ModuleNotFoundError as error:
-            raise ImportError(f'a picture needs {error.name}: pip install "infobatch[lab]"') from error
+            missing = (error.name or "").partition(".")[0]
+            raise ImportError(f'a picture needs {missing}, which is missing: pip install "infobatch[lab]"') from error
         forecasts.draw([(row.label, row.method, row.noise, row.saving) for row in self.rows], path)
 
 

@@ -160,7 +160,7 @@ def test_the_command_compares_a_function_and_leaves_what_recipes_leave(script):
 @pytest.mark.slow
 def test_a_crash_loses_one_run_and_the_end_says_which(script):
     shown = []
-    failures = comparison("fails_once", seeds=(0, 1, 2)).run(failed=shown.append)
+    failures = comparison("fails_once", seeds=(1, 2)).run(failed=shown.append)
     assert [(f.method, f.seed) for f in failures] == [("infobatch", 1), ("infobatch", 2)]
     assert failures == shown
     assert failures[0].reason == "OSError: the disk is full"
@@ -168,16 +168,16 @@ def test_a_crash_loses_one_run_and_the_end_says_which(script):
     assert "Traceback" in failures[0].tail
     assert "ended by SIGKILL (out of memory?)" in failures[1].reason
     assert record("full", 1, "fails_once").beside == ("full",)  # the other did not run beside it
-    assert record("full", 0, "fails_once").beside == ("full", "infobatch")
     # 0.5 % of the first value on full data.
-    assert json.loads(Path("runs/my_train-fails_once", MARGIN).read_text()) == {"margin": 0.0045}
+    assert json.loads(Path("runs/my_train-fails_once", MARGIN).read_text()) == {"margin": 0.0046}
 
     Path("mended").touch()
-    before = Path("runs/my_train-fails_once/full/seed-0", RECORD).stat().st_mtime_ns
-    assert comparison("fails_once", seeds=(0, 1, 2)).run() == []
-    assert Path("runs/my_train-fails_once/full/seed-0", RECORD).stat().st_mtime_ns == before
+    before = Path("runs/my_train-fails_once/full/seed-1", RECORD).stat().st_mtime_ns
+    again = comparison("fails_once", seeds=(1, 2))
+    assert again.run() == []
+    assert Path("runs/my_train-fails_once/full/seed-1", RECORD).stat().st_mtime_ns == before
     assert record("infobatch", 1, "fails_once").beside == ("infobatch",)
-    assert len(comparison("fails_once", seeds=(0, 1, 2)).results().methods[1].pairs) == 3
+    assert len(again.results().methods[1].pairs) == 2
 
 
 @pytest.mark.slow
