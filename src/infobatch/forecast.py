@@ -6,7 +6,6 @@ training goes on, because losses fall and get more skewed; by how much was measu
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,10 @@ ANNEALED = 0.875  # the share of epochs with pruning of methods whose last ones 
 LEAST_SCORED = 0.9  # of the samples
 LITTLE = 1.25  # a saving at noise 0.2 of less than this times what chance saves is nothing to gain
 
-# By how much a share beyond chance grows with the logarithm of the epochs, after 1, 2, 3 scored epochs and more. That
-# of the noise budget is known after two, and only where the run has kept its predictions (the run's own method).
-GROWTH = {"infobatch": (0.22, 0.16, 0.12), "infobatch-adaptive": (0.0, 1.82, 1.04)}
+# How fast a share beyond chance grows with the logarithm of the epochs, after 1, 2, 3 scored epochs and more. That of
+# the noise budget is known after two, and only where the run has kept its predictions (the run's own method).
+GROWTH = {"infobatch": (0.6, 0.5, 0.4), "infobatch-adaptive": (0.0, 1.4, 1.2)}
+MOST_OF_BUDGET = 0.6  # of what the floor of the probabilities allows beyond chance: no committed run has gone further
 
 
 @dataclass(frozen=True)
@@ -187,14 +187,15 @@ def _expected(
 
 
 def bounds(name: str, options: dict[str, Any]) -> tuple[float, float]:
-    """The least and the most that a method leaves out of an epoch: by chance, and where scores are as skewed as can be.
+    """What a method leaves out of an epoch by chance, and the level to which it grows as losses get skewed.
 
-    >>> bounds("infobatch-adaptive", {"noise": 0.25})
-    (0.2, 0.9)
+    >>> bounds("infobatch", {"ratio": 0.3}), bounds("infobatch-adaptive", {"noise": 0.25})
+    ((0.0, 0.3), (0.2, 0.62))
     """
     if name == "infobatch-adaptive":
         noise = options.get("noise", 0.1)
-        return noise / (1 + noise), 1 - options.get("floor", 0.1)
+        chance = noise / (1 + noise)
+        return chance, chance + MOST_OF_BUDGET * max(1 - options.get("floor", 0.1) - chance, 0.0)
     return 0.0, options.get("ratio", 0.5) if name == "infobatch" else 1.0
 
 
@@ -207,10 +208,13 @@ def growth_rate(name: str, scored: int) -> float:
 def grown(share: float, floor: float, top: float, rate: float, now: int, epoch: int) -> float:
     """What is left out of a later epoch, if ``share`` is left out of epoch ``now``.
 
-    What is beyond chance grows in proportion to itself and to the logarithm of the epochs, up to the most there is.
+    What is beyond chance grows with the logarithm of the epochs, in proportion to itself and to what it still has up
+    to the top (logistic growth): du / dlog(epoch) = rate · u · (1 - u), u being the part of that way it has come.
 
-    >>> round(grown(0.2, floor=0.1, top=0.9, rate=1.0, now=1, epoch=3), 3)
-    0.269
+    >>> [round(grown(0.2, floor=0.1, top=0.9, rate=1.0, now=1, epoch=epoch), 2) for epoch in (1, 3, 15, 9999)]
+    [0.2, 0.28, 0.53, 0.9]
     """
-    beyond = max(share - floor, 0.0) * (1 + rate * max(math.log((epoch + 1) / (now + 1)), 0.0))
-    return max(min(share, floor), 0.0) + min(beyond, max(top - floor, 0.0))
+    if not floor < share < top:
+        return share
+    left = (top - share) / (share - floor) * (max(epoch + 1, now + 1) / (now + 1)) ** -rate
+    return floor + (top - floor) / (1 + left)
