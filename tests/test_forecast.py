@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 from typer.testing import CliRunner
 
 import infobatch
@@ -78,7 +80,7 @@ def test_more_noise_never_saves_less_and_costs_what_it_says():
 
 def test_it_says_plainly_where_nothing_is_to_be_gained():
     spread = trained(2, skewed=False).forecast()
-    assert spread.advice.startswith("Losses are spread out: at noise 0.2 you would save 15%")
+    assert spread.advice.startswith("Losses are spread out: at noise 0.2 you would save 15 %")
     assert "There is little to be gained here." in str(spread)
     skewed = trained(1).forecast()
     assert 'With method="infobatch-adaptive" you would save about' in skewed.advice
@@ -117,6 +119,23 @@ def test_methods_whose_share_does_not_depend_on_scores_do_not_grow():
     assert growth_rate("infobatch-quantile", 2) == growth_rate("random", 1) == growth_rate("infobatch-adaptive", 0) == 0
     assert growth_rate("infobatch", 9) == growth_rate("infobatch", 3) > 0
     assert set(methods.list()) > {"infobatch", "infobatch-quantile", "random", "infobatch-adaptive"}
+
+
+def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "forecast.md").read_text(), re.S)
+    x, y = torch.randn(200, 4), torch.randint(3, (200,))
+    train_data = infobatch.InfoBatch(TensorDataset(x, y), EPOCHS)
+    model = nn.Linear(4, 3)
+    names = {
+        "train_data": train_data,
+        "loader": DataLoader(train_data, batch_size=20, sampler=train_data.sampler),
+        "model": model,
+        "criterion": nn.CrossEntropyLoss(reduction="none"),
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+    }
+    exec(code, names)
+    assert (tmp_path / "forecast.png").exists()
 
 
 # -- from a state -----------------------------------------------------------------------------------------------------

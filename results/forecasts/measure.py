@@ -85,6 +85,13 @@ def own_plan(records: Sequence[RunRecord]) -> Iterable[str]:
         setups = {case.setup for case in cases}
         figures = f"{held:.1f} | {grows:.1f} | {held_out(cases):.1f}" if rate else f"{held:.1f} | - | -"
         yield f"| `{method}` | {scored} | {len(cases)} | {len(setups)} | {figures} |"
+    for scored in (1, 2, 3):
+        cases = [case for (_, after), own in by_method(records).items() if after == scored for case in own]
+        held, grows = (
+            over_setups(cases, lambda case, grows=grows: case.error(grows * growth_rate(case.method, case.now)))
+            for grows in (0, 1)
+        )
+        yield f"| all | {scored} | {len(cases)} | {len({case.setup for case in cases})} | {held:.1f} | {grows:.1f} | |"
 
 
 def by_method(records: Sequence[RunRecord], most_scored: int = 3) -> dict[tuple[str, int], list[Case]]:

@@ -6,6 +6,7 @@ training goes on, because losses fall and get more skewed; by how much was measu
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ LITTLE = 1.25  # a saving at noise 0.2 of less than this times what chance saves
 
 # How fast a share beyond chance grows with the logarithm of the epochs, after 1, 2, 3 scored epochs and more. That of
 # the noise budget is known after two, and only where the run has kept its predictions (the run's own method).
-GROWTH = {"infobatch": (0.6, 0.5, 0.4), "infobatch-adaptive": (0.0, 1.4, 1.2)}
+GROWTH = {"infobatch": (0.56, 0.52, 0.44), "infobatch-adaptive": (0.0, 1.26, 1.1)}
 MOST_OF_BUDGET = 0.6  # of what the floor of the probabilities allows beyond chance: no committed run has gone further
 
 
@@ -59,13 +60,13 @@ class Forecast:
         chance = 0.2 / 1.2 * (self.num_epochs - NoiseBudget.info.full_first) / self.num_epochs
         if double.saving < LITTLE * max(chance, 0.0):
             said = (
-                f"Losses are spread out: at noise 0.2 you would save {double.saving:.0%}, where samples left out by "
-                f"chance save {max(chance, 0):.0%}. There is little to be gained here."
+                f"Losses are spread out: at noise 0.2 you would save {_percent(double.saving)}, where samples left out "
+                f"by chance save {_percent(max(chance, 0))}. There is little to be gained here."
             )
         else:
             said = (
-                f'With method="infobatch-adaptive" you would save about {default.saving:.0%} at noise 0.1 (as if '
-                f"batches were 1.1 times smaller) and {double.saving:.0%} at 0.2."
+                f'With method="infobatch-adaptive" you would save about {_percent(default.saving)} at noise 0.1 (as if '
+                f"batches were 1.1 times smaller) and {_percent(double.saving)} at 0.2."
             )
         if self.scored < 2:
             said += " This is from one scored epoch: after the second it is more certain."
@@ -73,7 +74,10 @@ class Forecast:
 
     def __str__(self) -> str:
         lines = [f"{'method':<32} {'left out now':>12} {'saved in all':>12} {'noise':>6}"]
-        lines += [f"{row.label:<32} {row.share:>12.0%} {row.saving:>12.0%} {row.noise:>6.2f}" for row in self.rows]
+        lines += [
+            f"{row.label:<32} {_percent(row.share):>12} {_percent(row.saving):>12} {row.noise:>6.2f}"
+            for row in self.rows
+        ]
         return "\n".join([*lines, self.about, self.advice])
 
     @property
@@ -93,6 +97,10 @@ class Forecast:
             missing = (error.name or "").partition(".")[0]
             raise ImportError(f'a picture needs {missing}, which is missing: pip install "infobatch[lab]"') from error
         forecasts.draw([(row.label, row.method, row.noise, row.saving) for row in self.rows], path)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def budget_label(noise: float) -> str:
@@ -216,5 +224,5 @@ def grown(share: float, floor: float, top: float, rate: float, now: int, epoch: 
     """
     if not floor < share < top:
         return share
-    left = (top - share) / (share - floor) * (max(epoch + 1, now + 1) / (now + 1)) ** -rate
+    left = (top - share) / (share - floor) * math.exp(-rate * math.log((max(epoch, now) + 1) / (now + 1)))
     return floor + (top - floor) / (1 + left)

@@ -285,9 +285,27 @@ def test_a_function_that_a_new_process_cannot_import_is_refused():
     assert OwnFunction.of(at_top_level).name == "at_top_level"
 
 
+CALL = """
+import infobatch
+if {guard}:
+    results = infobatch.compare(train, methods=["infobatch:ratio=0.3"], seeds=[4], metric="accuracy", lower=["loss"])
+    print(results.methods[0].runs[0].seed, results.methods[0].runs[0].value)
+"""
+
+
+@pytest.mark.slow
+def test_compare_in_a_script(script):
+    script.write_text(SCRIPT + CALL.format(guard='__name__ == "__main__"'))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "infobatch:ratio=0.3 seed 4  epoch   4/4" in done.stdout
+    assert "accuracy, my_train.py:train" in done.stdout
+    assert done.stdout.splitlines()[-1] == "4 0.94"
+
+
 @pytest.mark.slow
 def test_compare_in_a_script_without_a_guard_does_not_start_runs_without_end(script):
-    script.write_text(SCRIPT + '\nimport infobatch\ninfobatch.compare(train, methods=["full"], seeds=1, show=False)\n')
+    script.write_text(SCRIPT + CALL.format(guard=True))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert 'put it below if __name__ == "__main__":' in done.stderr.splitlines()[-1]

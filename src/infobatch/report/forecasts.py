@@ -29,17 +29,22 @@ def draw(rows: Sequence[tuple[str, str, float, float]], path: str | Path) -> Non
     most = max([1.1, *(noise for _, _, noise, _ in rows)]) * 1.02
     by_chance = np.linspace(1, most)
     axes.plot(by_chance, 1 - 1 / by_chance, "--", color=FULL, linewidth=1.2)
-    axes.annotate("by chance", (most, 1 - 1 / most), (-4, -12), textcoords="offset points", ha="right", color=FULL)
+    middle = 1 + 0.6 * (most - 1)
+    axes.annotate("by chance", (middle, 1 - 1 / middle), (6, -12), textcoords="offset points", color=FULL)
     budget = sorted((noise, saving) for _, method, noise, saving in rows if method == BUDGET)
     axes.plot([1.0, *(noise for noise, _ in budget)], [0.0, *(saving for _, saving in budget)], color=PRUNED)
     for label, method, noise, saving in rows:
         ours = method == BUDGET
         axes.plot([noise], [saving], "o", color=PRUNED if ours else INK, markersize=6)
-        text = plain(label.removeprefix(f"{BUDGET}:") if ours else label)
-        axes.annotate(text, (noise, saving), (6, -11 if ours else 6), textcoords="offset points", fontsize=8, color=INK)
+        text = plain(label.removeprefix(f"{BUDGET}:").replace("=", " ") if ours else label)
+        # Above the line to its left, below the other marks to their right, or to their left at the edge.
+        left = ours or noise > 1 + 0.7 * (most - 1)
+        place = (-6 if left else 6, 5 if ours else -13)
+        written = axes.annotate(text, (noise, saving), place, textcoords="offset points", fontsize=8, color=INK)
+        written.set_horizontalalignment("right" if left else "left")
     axes.set_ylabel("saved over the whole run", color=INK)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.set_xlim(left=1.0)
+    axes.set_xlim(left=1 - 0.16 * (most - 1))  # room for the first label
     axes.set_ylim(bottom=0.0)
     axes.margins(x=0.15)
     drawn.savefig(path)
