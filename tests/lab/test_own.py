@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
@@ -21,6 +23,9 @@ from infobatch.lab.own import OwnComparison, check_methods
 from infobatch.lab.process import OUTPUT
 from infobatch.lab.runs import EPOCHS, MARGIN, RECORD, read_results
 from infobatch.records import RunRecord
+from infobatch.report import export, page
+from infobatch.report.results import Results
+from infobatch.report.table import tell
 
 # Losses that are made up cost nothing to train, and no optimiser is loaded.
 SCRIPT = '''
@@ -400,6 +405,24 @@ def test_options_of_the_method_win_and_what_it_does_not_know_is_left_out(tmp_pat
         child.run(noted, job(tmp_path / method, method), "")
         assert getattr(seen["data"].method, "ratio", None) == ratio
     child.run(noted, job(tmp_path / "adaptive", "infobatch-adaptive"), "")  # has no ratio and does not anneal
+
+
+def test_records_make_a_table_and_a_page(tmp_path):
+    records = [
+        child.run(trained, replace(job(tmp_path / f"{method}-{seed}", method), seed=seed, recipe={"function": "f"}), "")
+        for method in ("full", "infobatch")
+        for seed in (0, 1, 2)
+    ]
+    results = Results.of([replace(record, beside=("full", "infobatch")) for record in records], 0.1)
+    page.write(results, tmp_path / "page.html")
+    assert "lossless within 0.1" in (tmp_path / "page.html").read_text()
+    console = Console(record=True, width=100)
+    tell(results, console)
+    text = console.export_text()
+    assert "metric, f, margin 0.1" in text
+    export.table(results, tmp_path / "page.csv")
+    export.figure(results, tmp_path / "page.png")
+    assert "infobatch" in (tmp_path / "page.csv").read_text()
 
 
 def test_a_state_from_elsewhere_is_told(tmp_path):
