@@ -12,6 +12,8 @@ from .schedule import paced
 
 if TYPE_CHECKING:
     from . import integrations, scoring, static
+    from .lab.own import compare
+    from .lab.trial import Trial
 
 __version__ = "0.1.0"
 __all__ = [
@@ -19,7 +21,9 @@ __all__ = [
     "EpochPlan",
     "InfoBatch",
     "PairWeights",
+    "Trial",
     "checkpoint",
+    "compare",
     "integrations",
     "methods",
     "paced",
@@ -27,12 +31,15 @@ __all__ = [
     "static",
 ]
 _LOADED_WHEN_ASKED_FOR = ("integrations", "scoring", "static")
+_FROM_THE_LAB = {"Trial": "trial", "compare": "own"}
 
 
 def __getattr__(name: str) -> Any:
-    """``infobatch.static`` and the like, imported when they are first asked for."""
+    """``infobatch.static``, ``infobatch.compare`` and the like, imported when they are first asked for."""
     if name in _LOADED_WHEN_ASKED_FOR:
         return importlib.import_module(f".{name}", __name__)
+    if name in _FROM_THE_LAB:
+        return getattr(importlib.import_module(f".lab.{_FROM_THE_LAB[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

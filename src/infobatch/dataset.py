@@ -21,7 +21,8 @@ from .core.scores import ScoreTable, above_mean
 from .core.stats import Stats
 from .core.turn import read
 from .distributed.ranks import Ranks
-from .run import OUTSIDE, Run
+from .forecast import Forecast, forecast, remembered
+from .run import OUTSIDE, Run, Watcher
 from .samples import with_index
 
 DEFAULT_RATIO, DEFAULT_DELTA = 0.5, 0.875
@@ -385,6 +386,22 @@ class InfoBatch(Dataset[Any]):
     def summary(self) -> str:
         """The statistics as a text to print."""
         return str(self.stats)
+
+    def forecast(self) -> Forecast:
+        """What each method would save over the whole run, and at which noise, by the scores so far: print it.
+
+        Call it when one or two epochs are over. Epochs to come are taken to prune more than the next one by as much as
+        was measured on other trainings; ``stats.expected_saving``, of this run's own method, holds its last share.
+        """
+        run, epochs = self._run, self.stats.epochs
+        complete = run.position.complete
+        over = [epoch for epoch in epochs if epoch.epoch != self.epoch or complete]
+        memory = run.memory_ahead() if complete else run.memory
+        return forecast(self.scores, self.num_epochs, len(over), remembered(self.method.info.name, memory), run.seed)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell ``watcher`` when epochs begin and end, in this process and on this rank; a copy has none."""
+        self._run.watcher = watcher
 
     # -- stopping and going on -----------------------------------------------------------------------------------
 

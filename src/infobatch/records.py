@@ -77,9 +77,10 @@ class RunRecord:
     of the training loop; the metric on held-out data; how many scores lie between two ``SCORE_EDGES``; the noise factor
     (how many times smaller batches would be as noisy). The last two are empty in old records. ``saving`` is the share
     of full training that was saved, ``overhead`` the seconds spent in the library itself, ``preparation`` those spent
-    before training to select what is trained on. ``beside`` are the methods that took turns with this one, an epoch
-    each; None in old records, which do not say. ``hardest`` and ``most_pruned`` name samples, with their score and
-    with how often they were left out. ``further`` is what else was measured at the end, ``scores`` the table then.
+    before training to select what is trained on or, in a function of the user's own, outside of its epochs. ``beside``
+    are the methods that took turns with this one, an epoch each (the user's own functions: a whole run each, one after
+    the other); None in old records, which do not say. ``hardest`` and ``most_pruned`` name samples, with their score
+    and with how often they were left out. ``further`` is what else was measured at the end, ``scores`` the table then.
     """
 
     method: str

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -49,6 +49,20 @@ OUTSIDE = (
 )
 
 
+class Watcher(Protocol):
+    """Someone who wants to know when epochs begin and end."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The epoch becomes current, or a pass over its samples begins: nothing of it was trained here yet."""
+
+    def end_epoch(self, plan: EpochPlan, scores: NDArray[np.float32]) -> None:
+        """The epoch of ``plan`` was trained, after which the score table is this: said when the next one begins.
+
+        Said already when a state is saved before, which may be the last that is seen of the epoch; then it is said
+        twice. Nobody says it of the last epoch.
+        """
+
+
 @dataclass
 class Run:
     """Makes each epoch's plan from the scores and keeps the books; the same on every rank.
@@ -73,6 +87,7 @@ class Run:
     seconds: float = field(default=0.0, init=False)  # spent in the library itself
     memory: dict[str, NDArray[np.float32]] = field(init=False)
     update_outside_graph: Callable[..., torch.Tensor] | None = field(default=None, init=False)
+    watcher: Watcher | None = field(default=None, init=False)
     _booking: Booking = field(init=False)
     _choice: Choice | None = field(default=None, init=False)  # of the batch in the user's hands
     _late: LateBatches | None = field(default=None, init=False)
@@ -116,6 +131,8 @@ class Run:
             self._move_to(epoch, on_purpose=True)
         else:
             self._follow_world()
+        if self.watcher is not None:
+            self.watcher.begin_epoch(epoch)
 
     def adopt_seed(self, seed: int | None) -> None:
         """Draw plans from rank 0's ``seed``, unless the user chose one, there is none, or the run has begun."""
@@ -138,6 +155,8 @@ class Run:
             self._follow_world()
         if self.update_outside_graph is None and "torch._dynamo" in sys.modules:
             self.update_outside_graph = torch.compiler.disable(self.update, reason=OUTSIDE)  # type: ignore[no-untyped-call]
+        if self.watcher is not None:
+            self.watcher.begin_epoch(self.plan.epoch)
         return self.plan.epoch, self.position
 
     @property
@@ -152,8 +171,7 @@ class Run:
             if self._upcoming is None:
                 self._booking.flush()
                 self._learn_batches(self.position.loader)
-                memory = {name: values.copy() for name, values in self.memory.items()}
-                self._observe(self.plan, self._seen_in_epoch(), memory)
+                memory = self.memory_ahead()
                 self._note_history()
                 self._upcoming = self._draw(self.plan.epoch + 1, self.plan, memory)
             return len(self._upcoming)
@@ -208,12 +226,20 @@ class Run:
             self._warn_once_of_noise()
             self.table.warn_once_of_rejected()
             self._observe(self.plan, self._seen_in_epoch(), self.memory)
+        if self.watcher is not None and self._seen_in_epoch():
+            self.watcher.end_epoch(self.plan, self.table.numpy())
 
     def _observe(self, plan: EpochPlan, done: int, memory: Memory) -> None:
         """Let the method remember what the first ``done`` samples of a plan brought."""
         if memory and done:
             trained = np.asarray(plan.order[:done])
             self.method.observe(self.table.numpy(), np.unique(trained) if plan.repeats else trained, memory)
+
+    def memory_ahead(self) -> dict[str, NDArray[np.float32]]:
+        """What the method will remember when this epoch is over."""
+        memory = {name: values.copy() for name, values in self.memory.items()}
+        self._observe(self.plan, self._seen_in_epoch(), memory)
+        return memory
 
     def _draw(self, epoch: int, before: EpochPlan | None, memory: Memory) -> EpochPlan:
         """The plan of ``epoch``, which comes after the plan ``before``."""
@@ -472,6 +498,8 @@ class Run:
         self._note_history(done, passed_over)
         if position.touched:
             self._learn_batches(position.loader)
+        if self.watcher is not None and position.touched and position.complete:
+            self.watcher.end_epoch(self.plan, self.table.numpy())
         snapshot = state.Snapshot(
             plan=plan,
             done=done,
@@ -541,4 +569,4 @@ class Run:
         self.flush()
         if self.position.touched:
             self._learn_batches(self.position.loader)
-        return {**vars(self), "update_outside_graph": None}
+        return {**vars(self), "update_outside_graph": None, "watcher": None}

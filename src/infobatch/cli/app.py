@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .advise import advise
 from .demo import demo
 from .lists import list_
 from .reports import front, report
@@ -31,6 +32,6 @@ def infobatch(
     """Train on fewer samples, reach the same model."""
 
 
-for command in (demo, train, compare, report, front, table, select):
+for command in (demo, train, compare, advise, report, front, table, select):
     app.command()(command)
 app.command("list")(list_)

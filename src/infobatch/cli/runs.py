@@ -1,10 +1,16 @@
-"""The commands that train a recipe: ``infobatch train`` and ``infobatch compare``."""
+"""The commands that train: ``infobatch train`` a recipe, ``infobatch compare`` a recipe or a function of your own."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from ..lab.function import OwnFunction
+from ..lab.method import MethodSpec
+from ..lab.own import OwnComparison
+from ..lab.own import train_all as train_own
 from .shared import Folder, Margin, Out, Preset, Settings, Sweep, run, split_methods, tell
 
 
@@ -26,19 +32,64 @@ def train(
 
 
 def compare(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name (infobatch list recipes) or a .json file.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A recipe's name (infobatch list recipes), a .json file, or a function of your own: my_train.py:train."
+        ),
+    ],
     methods: Annotated[str, typer.Option(help="Methods to compare, by commas.")] = "full,infobatch",
     seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
     margin: Margin = None,
+    metric: Annotated[str | None, typer.Option(help="Own function: the number to judge by, of several.")] = None,
+    lower_is_better: Annotated[
+        bool, typer.Option("--lower-is-better/--higher-is-better", help="Own function: which value of the metric is.")
+    ] = False,
+    lower: Annotated[
+        str, typer.Option(help="Own function: of the other numbers, those for which lower is better, by commas.")
+    ] = "",
     preset: Preset = "small",
     settings: Settings = None,
     data: Folder = None,
     out: Out = Path("runs"),
 ) -> None:
-    """Train a recipe with several methods and the same seeds, in turn, and compare them with full data.
+    """Train a recipe, or by a function of your own, with several methods and the same seeds; compare with full data.
 
-    The margin is fixed with the first run of a folder, so that it is not chosen by what comes out.
+    The margin is fixed with the first run of a folder, so that it is not chosen by what comes out. Without one, it is
+    0.5 points for a recipe and, for a function of your own, 0.5 % of the first value on full data.
     """
     plan = Sweep(split_methods(methods), range(seed, seed + seeds))
-    tell(run(recipe, preset, settings, plan, data, out, margin).results())
+    if ":" not in recipe and not recipe.endswith(".py"):
+        if metric is not None or lower_is_better or lower:
+            raise typer.BadParameter("--metric and --lower are for a function of your own: a recipe has its metric")
+        tell(run(recipe, preset, settings, plan, data, out, margin).results())
+        return
+    if settings or data is not None or preset != "small":
+        raise typer.BadParameter("--set, --data and --preset are for recipes: a function has its own settings")
+    try:
+        function = OwnFunction.parse(recipe)
+        specs = [MethodSpec.parse(method) for method in plan.methods]
+        others = [name for name in lower.split(",") if name]
+        folder = out / function.folder
+        _compare_own(OwnComparison(function, specs, plan.seeds, folder, margin, metric, not lower_is_better, others))
+    except (TypeError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _compare_own(comparison: OwnComparison) -> None:
+    console = Console()
+    try:
+        failures = train_own(comparison, console)
+    except KeyboardInterrupt:
+        typer.echo("Stopped. The same command goes on; the run that was interrupted starts again.", err=True)
+        raise typer.Exit(130) from None
+    except RuntimeError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from None
+    tell(comparison.results())
+    console.print(f"Runs: {comparison.folder}", highlight=False, soft_wrap=True)
+    if failures:
+        lines: Sequence[str] = [f"{len(failures)} runs failed; the same command tries them again:", *map(str, failures)]
+        typer.echo("\n  ".join(lines), err=True)
+        raise typer.Exit(1)

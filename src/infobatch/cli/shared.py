@@ -9,11 +9,12 @@ import typer
 from rich.console import Console
 
 from ..lab import recipes
-from ..lab.comparison import Comparison, margin_of
+from ..lab.comparison import Comparison
 from ..lab.method import MethodSpec
+from ..lab.runs import margin_of
+from ..report import table
 from ..report.progress import TimeLeft, shown
 from ..report.results import Results
-from ..report.table import further, verdicts
 
 Preset = Annotated[str, typer.Option(help="small (two CPU cores, minutes) or paper (the paper's set-up).")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Change the recipe: KEY=VALUE, as often as needed.")]
@@ -73,12 +74,7 @@ def train_all(comparison: Comparison, data: Path | None, left: TimeLeft | None =
 
 def tell(results: Results) -> None:
     """Print the table of a comparison, what else was measured, and what a reader must know."""
-    console = Console()
-    console.print(verdicts(results))
-    if results.further:
-        console.print(further(results))
-    for note in results.notes():
-        console.print(note.text, highlight=False, soft_wrap=True)
+    table.tell(results, Console())
 
 
 def check_path(option: str, path: Path, endings: Sequence[str] = ()) -> None:

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from .. import __version__, checkpoint
-from ..files import write_text
+from .. import checkpoint
 from ..records import RunRecord
-from ..report.results import Results
 from .coreset import Chosen, Teachers
 from .method import MethodSpec
 from .recipe import Recipe
+from .runs import RECORD, SCORES, STATE, Runs, environment, margin_of, read, read_results, write_record
 from .tasks.task import Task
 from .training import Training, Watch
 
-RECORD, STATE, RECIPE, MARGIN, PICTURES = "record.json", "state.pt", "recipe.json", "margin.json", "pictures.npz"
-SCORES, SELECTION, TEACHERS = "scores.npy", "selection.npz", "teachers"
-DEFAULT_MARGIN = 0.5  # points of the metric
+# With the names of lab/runs.py that readers of comparisons look for here.
+__all__ = ["RECORD", "STATE", "Comparison", "margin_of", "pictures", "read", "read_results"]
+
+PICTURES, SELECTION, TEACHERS = "pictures.npz", "selection.npz", "teachers"
 AT_ONCE = 12  # so many models are held in memory; where more take turns, each is put away after its own
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Runs):
     """Runs of ``recipe`` with every method and seed, under ``folder``.
 
     ``margin`` is how much worse still counts as lossless; None leaves it open.
@@ -46,7 +40,7 @@ class Comparison:
 
     def run(self, task: Task, watch: Watch = lambda tick: None) -> list[RunRecord]:
         """Train what is missing. The methods of a seed take turns, an epoch each, so that all meet the same machine."""
-        self._claim_folder()
+        self._claim()
         for seed in self.seeds:
             missing = [method for method in self.methods if not self._done(method, seed)]
             together = [method for method in missing if not method.shortened]
@@ -59,15 +53,6 @@ class Comparison:
         found = self.records()
         self._keep_pictures(task, found)
         return found
-
-    def records(self) -> list[RunRecord]:
-        """Of the runs that are finished, in the order they were asked for."""
-        paths = [self._place(method, seed) / RECORD for seed in self.seeds for method in self.methods]
-        return [RunRecord.from_json(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
-
-    def results(self) -> Results:
-        """What the finished runs say."""
-        return Results.of(self.records(), *margin_of([self.folder], self.margin))
 
     def scores(self, method: str, seed: int) -> NDArray[np.float32]:
         """The score table with which a finished run ended."""
@@ -106,7 +91,7 @@ class Comparison:
 
     def epochs_ahead(self) -> int:
         """How many epochs have yet to be trained, of all runs and their teachers, as far as can be told."""
-        runs = [(method, seed) for seed in self.seeds for method in self.methods if not self._done(method, seed)]
+        runs = self.missing()
         teachers = {place for run in runs for place in self._teachers.missing(*run)}
         trained = sum(method.epochs(self.recipe.epochs) for method, _ in runs)
         return trained + len(teachers) * self._teachers.epochs
@@ -140,97 +125,16 @@ class Comparison:
         if not run.finished:
             checkpoint.save(run.state_dict(), place / STATE)
             return
-        record = run.record(environment())
-        np.save(place / SCORES, np.asarray(record.scores, np.float32))
-        write_text(place / RECORD, record.to_json() + "\n")
+        write_record(run.record(environment()), place)
         (place / STATE).unlink(missing_ok=True)
 
     def _shortened(self, seed: int) -> Recipe:
         """The recipe with so many epochs that full data costs what the first pruning method of this seed did."""
-        for method in self.methods:
-            if method.name != "full" and method.cost is None and (path := self._place(method, seed) / RECORD).exists():
-                saving = RunRecord.from_json(path.read_text(encoding="utf-8")).saving
-                return replace(self.recipe, epochs=max(1, round(self.recipe.epochs * (1 - saving))))
-        raise ValueError(
-            "full-shortened needs a pruning method beside it, whose cost it is given: --methods infobatch,…"
-        )
+        return replace(self.recipe, epochs=max(1, round(self.recipe.epochs * (1 - self._saving_to_match(seed)))))
 
-    def _claim_folder(self) -> None:
-        """Runs of different recipes must not share a folder; the margin is written down before the first of them."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _, fixed = margin_of([self.folder], self.margin)
-        if self.margin is not None and not fixed and not _has_begun(self.folder):
-            write_text(self.folder / MARGIN, json.dumps({"margin": self.margin}) + "\n")
-        path, new = self.folder / RECIPE, self.recipe.as_data()
-        if not path.exists():
-            write_text(path, json.dumps(new, indent=1) + "\n")
-            return
-        # A key that did not exist yet when the folder was made had the value that is its default now.
+    def _claim(self) -> None:
         defaults = {field.name: field.default for field in fields(self.recipe) if field.default is not MISSING}
-        old = {**defaults, **json.loads(path.read_text(encoding="utf-8"))}
-        if old != new:
-            keys = [key for key in {**new, **old} if old.get(key) != new.get(key)]
-            different = [f"{key}: {old.get(key)!r} there, {new.get(key)!r} here" for key in keys]
-            raise ValueError(
-                f"{self.folder} holds runs of another recipe ({'; '.join(different)}): name another folder with --out, "
-                "or give the settings of those runs to go on with them"
-            )
-
-    def _done(self, method: MethodSpec, seed: int) -> bool:
-        return (self._place(method, seed) / RECORD).exists()
-
-    def _place(self, method: MethodSpec, seed: int) -> Path:
-        return self.folder / method.label.replace(":", "-").replace("/", "-") / f"seed-{seed}"
-
-
-def margin_of(folders: Sequence[Path], wanted: float | None = None) -> tuple[float, bool]:
-    """The margin of the runs in these folders, and whether it was fixed before the first of them.
-
-    One that was fixed is the only one that can be had.
-    """
-    paths = (path for folder in folders for path in folder.rglob(MARGIN) if _has_begun(path.parent))
-    files = {path: float(json.loads(path.read_text("utf-8"))["margin"]) for path in paths}
-    margin = wanted if wanted is not None else next(iter(files.values()), DEFAULT_MARGIN)
-    for path, fixed in files.items():
-        if fixed != margin:
-            raise ValueError(
-                f"margin: {path.parent} was begun with {fixed:g}, and a margin that is chosen after the runs proves "
-                f"nothing, got {margin:g}: leave --margin out, or compare anew in another folder"
-            )
-    return margin, bool(files)
-
-
-def _has_begun(folder: Path) -> bool:
-    """Whether an epoch of any run in the folder is done."""
-    return any(any(folder.rglob(file)) for file in (STATE, RECORD))
-
-
-def environment() -> dict[str, Any]:
-    """Where a run was made."""
-    return {
-        "command": " ".join(["infobatch", *sys.argv[1:]]),
-        "infobatch": __version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-    }
-
-
-def read(folders: Sequence[Path]) -> Iterator[RunRecord]:
-    """All records under these folders."""
-    for folder in folders:
-        found = sorted(folder.rglob(RECORD)) if folder.is_dir() else []
-        if not found:
-            raise FileNotFoundError(f"{folder} holds no finished run (no {RECORD} in it)")
-        for path in found:
-            yield RunRecord.from_json(path.read_text(encoding="utf-8"))
-
-
-def read_results(folders: Sequence[Path], margin: float | None = None) -> Results:
-    """What the runs under these folders say."""
-    return Results.of(list(read(folders)), *margin_of(folders, margin))
+        self._claim_folder(self.recipe.as_data(), defaults)
 
 
 def pictures(folders: Sequence[Path]) -> dict[int, tuple[NDArray[np.uint8], str]]:

@@ -17,12 +17,13 @@ from torch.utils.data import DataLoader
 
 from ..core.method import BatchMethod, Gradients
 from ..dataset import InfoBatch
-from ..records import SCORE_EDGES, RunRecord, Tick
+from ..records import RunRecord, Tick
 from ..schedule import paced
 from ..static.collect import in_eval_mode, last_layer
 from . import optimisers
 from .method import MethodSpec
 from .recipe import Recipe
+from .scores import counted, highest
 from .tasks.device import wait_for
 from .tasks.mixing import MixedLosses, PairLosses
 from .tasks.task import Losses, Task
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 WARM_UP_STEPS = 10
 TICK_STEPS = 8
-SHOWN = 12  # of the hardest and of the most pruned samples, so many are named in the record
 # Runs whose times can be compared took turns in so many of their epochs: an interruption costs one or two.
 IN_TURN = 0.9
 
@@ -219,9 +219,8 @@ class Training:
         self.left_out += 1
         self.left_out[self._samples(self.train_data.plan.indices)] -= 1
         scores = self.train_data.scores
-        counts = np.histogram(np.clip(scores[~np.isnan(scores)], SCORE_EDGES[0], SCORE_EDGES[-1]), SCORE_EDGES)[0]
         noise = self.train_data.plan.by_sample.noise(scores)  # by the same measure of gradients for all methods
-        found = (kept, loss, seconds, self._judged(), counts.tolist(), noise)
+        found = (kept, loss, seconds, self._judged(), counted(scores), noise)
         for values, value in zip(self.history.values(), found, strict=True):
             values.append(value)
 
@@ -264,8 +263,8 @@ class Training:
             saving=1 - sum(self.history["kept"]) / (self.total * self.recipe.epochs),
             overhead=self.train_data.stats.seconds,
             preparation=0.0 if self.chosen is None else self.chosen.seconds,
-            hardest=_top(np.nan_to_num(scores, nan=-np.inf), SHOWN),
-            most_pruned=_top(self.left_out, SHOWN),
+            hardest=highest(np.nan_to_num(scores, nan=-np.inf)),
+            most_pruned=highest(self.left_out),
             beside=tuple(label for label, epochs in self.beside.items() if epochs >= IN_TURN * self.recipe.epochs),
             further=tuple(self.task.further(self._judge)),
             recipe=self.recipe.as_data(),
@@ -303,9 +302,3 @@ class Training:
         self.left_out = state["left_out"].numpy().copy()
         self.history = copy.deepcopy(state["history"])
         self.beside = Counter(state.get("beside", {}))  # states of older versions do not know
-
-
-def _top(values: NDArray[Any], count: int) -> tuple[tuple[int, float], ...]:
-    """The samples of the highest values, and these."""
-    first = np.argsort(-values, kind="stable")[:count]
-    return tuple((int(i), float(values[i])) for i in first)

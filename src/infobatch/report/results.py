@@ -96,9 +96,11 @@ class Results:
     def _notes_on_times(self) -> Iterator[Note]:
         uneven = max(run.unevenness for run in self.runs)
         if uneven > UNEVEN:
+            own = any("function" in run.recipe for run in self.runs)
+            or_else = ", or the function does more in some epochs than train (start workers, test)" if own else ""
             yield Note(
-                f"The machine was busy: per sample, the slowest epoch of a run took {uneven:.1f} times as long as the "
-                "fastest. Do not trust the times."
+                f"The machine was busy{or_else}: per sample, the slowest epoch of a run took {uneven:.1f} times as "
+                "long as the fastest. Do not trust the times."
             )
         pairs = [pair for outcome in self.methods for pair in outcome.pairs]
         if any(place(pair.full) != place(pair.pruned) for pair in pairs):

@@ -8,6 +8,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,15 @@ from .numbers import percent
 from .outcome import Outcome
 from .results import Results
 from .statistics import spread
+
+
+def tell(results: Results, console: Console) -> None:
+    """Print the table of a comparison, what else was measured, and what a reader must know."""
+    console.print(verdicts(results))
+    if results.further:
+        console.print(further(results))
+    for note in results.notes():
+        console.print(note.text, highlight=False, soft_wrap=True)
 
 
 def verdicts(results: Results) -> Table:
@@ -25,7 +35,8 @@ def verdicts(results: Results) -> Table:
     """
     first, digits = results.runs[0], results.digits
     noisy = any(outcome.noise is not None for outcome in results.methods)
-    heading = f"{first.metric}, {first.recipe.get('dataset', '')}, margin {results.margin:g}"
+    trained = first.recipe.get("dataset", first.recipe.get("function", ""))
+    heading = f"{first.metric}, {trained}, margin {results.margin:g}"
     table = Table(title=heading, box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column(f"\n{first.metric} (seeds)", overflow="fold")
     for head in ("difference (95 %)", "saved\nfaster", *["noise"] * noisy):

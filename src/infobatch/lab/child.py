@@ -1,0 +1,274 @@
+"""The process of one run of the user's own function: loads it, calls it, checks what came of it, writes the record."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import math
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..core.checks import is_real, nearest
+from ..core.stats import Stats
+from ..files import write_text
+from ..records import Measure, RunRecord, options
+from .method import MethodSpec
+from .runs import EPOCHS, environment, write_record
+from .scores import highest
+from .trial import Notes, Trial
+
+OWN, FAILURE = "own", "failure.txt"  # in a run's folder: the function's own files, and why a run failed
+FAILED, NOT_LOADED = 1, 3  # exit codes: this run failed, all of them would
+NOT_AGAIN = (
+    "infobatch.compare() was called while this file was loaded for one of its runs, which would start runs without "
+    'end: put it below if __name__ == "__main__":'
+)
+
+running = False  # whether this process is one run of a comparison
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, as the process that compares hands it on: plain values, written as JSON."""
+
+    file: str | None  # where the function is: a file, or else a module
+    module: str | None
+    function: str
+    method: str
+    seed: int
+    place: str
+    cost: float | None  # of full data's epochs, for a shortened schedule
+    metric: str | None
+    higher_is_better: bool
+    lower: Sequence[str]  # of what else the function returns, where lower is better
+    recipe: Mapping[str, Any]
+    command: str
+    path: Sequence[str]  # where modules are looked for
+
+    def to_json(self) -> str:
+        """The inverse of ``Job(**json.loads(text))``."""
+        return json.dumps(asdict(self))
+
+
+class RefusedError(Exception):
+    """A run that came to its end and still cannot be recorded, with the reason."""
+
+
+def main(fields: dict[str, Any]) -> None:
+    """Do one job, and end the process with a code that says how it went."""
+    global running
+    running = True
+    _end_with_parent()
+    job = Job(**fields)
+    place = Path(job.place)
+    try:
+        function, source = load(job)
+    except Exception as error:
+        _note_failure(place, error)
+        sys.exit(NOT_LOADED)
+    try:
+        write_record(run(function, job, source), place)
+    except Exception as error:
+        _note_failure(place, error)
+        sys.exit(FAILED)
+
+
+def load(job: Job) -> tuple[Callable[[Trial], Any], str]:
+    """The function, and a digest of the file it is in."""
+    module = _module(job)
+    where = job.file or job.module
+    file = getattr(module, "__file__", None)
+    function = getattr(module, job.function, None)
+    if function is None:
+        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise RefusedError(f"{where} has no function {job.function!r}{nearest(job.function, names)}")
+    if not callable(function):
+        raise RefusedError(f"{job.function} in {where} must be a function, got a {type(function).__name__}")
+    return function, "" if file is None else digest(Path(file))
+
+
+def digest(file: Path) -> str:
+    """What tells whether a file has changed."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def _module(job: Job) -> ModuleType:
+    if job.file is None:
+        assert job.module is not None
+        return importlib.import_module(job.module)
+    path = Path(job.file)
+    name = path.stem
+    sys.path.insert(0, str(path.parent))  # as for a script: what lies beside it can be imported
+    if name in sys.modules:
+        raise RefusedError(f"{path.name} has the name of another module, {name}, which is loaded already: rename it")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RefusedError(f"{path} is no Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # so that its classes can be pickled for the workers of a loader
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(function: Callable[[Trial], Any], job: Job, source: str) -> RunRecord:
+    """Call the function, and make a record of what came of it, or raise and say why there is none."""
+    place = Path(job.place)
+    method = MethodSpec.parse(job.method)
+    if job.cost is not None:
+        method = replace(method, cost=job.cost)
+    notes = Notes(place / EPOCHS)
+    (place / OWN).mkdir(parents=True, exist_ok=True)
+    trial = Trial(method, job.seed, place / OWN, notes)
+    random.seed(job.seed)
+    np.random.seed(job.seed % 2**32)  # noqa: NPY002 (the user's function may draw from it; this process is its own)
+    torch.manual_seed(job.seed)
+    began = time.perf_counter()
+    returned = function(trial)
+    notes.close()
+    seconds = time.perf_counter() - began
+    stats = _checked(trial, notes)
+    metric, value, further = measured(returned, job.metric, job.lower)
+    epochs = len(stats.epochs)
+    times = notes.column("seconds", epochs)
+    assert trial.train_data is not None
+    scores = trial.train_data.scores
+    return RunRecord(
+        method=job.method,
+        seed=job.seed,
+        metric=metric,
+        higher_is_better=job.higher_is_better,
+        total=stats.size,
+        kept=tuple(epoch.seen for epoch in stats.epochs),
+        losses=notes.column("loss", epochs),
+        times=times,
+        values=(*(math.nan for _ in range(epochs - 1)), value),
+        saving=1 - stats.seen / stats.full,
+        overhead=stats.seconds,
+        preparation=max(seconds - sum(times), 0.0),
+        beside=(),  # known when the other methods of this seed are done
+        histograms=tuple(map(tuple, notes.column("histogram", epochs))),
+        noise=notes.column("noise", epochs),
+        hardest=highest(np.nan_to_num(scores, nan=-np.inf)),
+        most_pruned=() if notes.left_out is None else highest(notes.left_out),
+        further=further,
+        recipe={**job.recipe, "epochs": trial.full_epochs},
+        environment={**environment(), "command": job.command, "turns": "a whole run each", "source": source},
+        scores=tuple(scores.tolist()),
+    )
+
+
+def _checked(trial: Trial, notes: Notes) -> Stats:
+    """The statistics of a run that was trained as the method says, from its first to its last epoch."""
+    data = trial.train_data
+    if data is None:
+        raise RefusedError(
+            "the function has not called trial.prune(), so that all methods would be the same: "
+            "train_data = trial.prune(train_data, num_epochs), and train on what it returns"
+        )
+    stats = data.stats
+    if not stats.seen:
+        raise RefusedError(
+            "the function has never called update() of what trial.prune() returned, so that nothing was scored and "
+            "nothing pruned: loss = train_data.update(loss), with one loss per sample"
+        )
+    trained, wanted = [epoch.epoch for epoch in stats.epochs], data.num_epochs
+    if trained != list(range(wanted)):
+        shorter = ""
+        if wanted != trial.full_epochs:
+            shorter = f" (method {trial.method!r} trains {wanted} of full data's {trial.full_epochs})"
+        raise RefusedError(
+            f"the function trained {len(trained)} epochs, and must train {wanted}{shorter}: loop over "
+            "range(train_data.num_epochs), or give it to your trainer. Training that stops early cannot be compared: "
+            "what methods save would be mixed with when they stop"
+        )
+    if missing := [epoch for epoch in trained if epoch not in notes.by_epoch]:
+        raise RefusedError(
+            f"epoch {missing[0]} was not trained in this run: the function has loaded a state from elsewhere. Keep "
+            "checkpoints in trial.folder, which every run has for itself"
+        )
+    said = options(trial.method).get("steps")
+    if said is not None and (said == "stay") != notes.keeps_steps:
+        loader = "trial.loader(train_data, batch_size)"
+        raise RefusedError(
+            f"method {trial.method!r} says steps={said}, but the function's loader "
+            f"{'has' if notes.keeps_steps else 'does not have'} as many steps in every epoch as full data: make it "
+            f"by {loader}, or leave steps= out, and the function decides"
+        )
+    return stats
+
+
+def measured(returned: Any, metric: str | None, lower: Sequence[str]) -> tuple[str, float, tuple[Measure, ...]]:
+    """(the metric's name, its value, what else was measured) of what the function has returned.
+
+    >>> measured({"accuracy": 91.5, "loss": 0.3, "model": "cnn"}, "accuracy", ["loss"])
+    ('accuracy', 91.5, (Measure(name='loss', value=0.3, higher_is_better=False),))
+    >>> measured(torch.tensor(0.5), None, [])
+    ('metric', 0.5, ())
+    """
+    if returned is None:
+        raise RefusedError("the function has returned nothing: return the metric, a number, or a dict of numbers")
+    if not isinstance(returned, Mapping):
+        if (value := _number(returned)) is None:
+            raise RefusedError(
+                f"the function must return the metric, a number, or a dict of numbers, got a "
+                f"{type(returned).__name__}: {str(returned)[:80]}"
+            )
+        return metric or "metric", value, ()
+    values = {str(name): number for name, given in returned.items() if (number := _number(given)) is not None}
+    if metric is None and len(values) == 1:
+        metric = next(iter(values))
+    if metric is None:
+        raise RefusedError(
+            f"the function has returned {len(values)} numbers ({', '.join(values) or 'none'}): say which of them is "
+            'the metric, --metric NAME or compare(..., metric="NAME")'
+        )
+    if metric not in values:
+        raise RefusedError(f"the function has returned no number named {metric!r}{nearest(metric, values)}")
+    further = [Measure(name, value, name not in lower) for name, value in values.items() if name != metric]
+    return metric, values[metric], tuple(further)
+
+
+def _number(value: Any) -> float | None:
+    """A real number of Python's, numpy's or torch's; None for anything else."""
+    if isinstance(value, torch.Tensor | np.ndarray) and math.prod(value.shape) == 1:
+        value = value.item()
+    return float(value) if is_real(value) else None
+
+
+def _note_failure(place: Path, error: Exception) -> None:
+    """The whole of it into the output, the reason in one line into a file."""
+    if isinstance(error, RefusedError):
+        reason = str(error)
+        print(reason, file=sys.stderr)  # noqa: T201 (this process's output is kept for the user)
+    else:
+        reason = traceback.format_exception_only(error)[-1].strip()
+        traceback.print_exc()
+    write_text(place / FAILURE, reason + "\n")
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone: its end of the pipe is then closed."""
+    pipe = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # the user's function has nothing to read
+    os.close(nothing)
+
+    def wait() -> None:
+        os.read(pipe, 1)
+        os._exit(FAILED)
+
+    threading.Thread(target=wait, daemon=True, name="end with parent").start()

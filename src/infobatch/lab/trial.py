@@ -1,0 +1,181 @@
+"""What a training function of the user's own is called with: a seed, a folder, and the data as a method prunes it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
+
+from .. import methods
+from ..core.checks import check_whole, nearest
+from ..core.plan import EpochPlan
+from ..dataset import InfoBatch
+from ..integrations import batching
+from .method import MethodSpec
+from .scores import counted
+
+# Arguments of InfoBatch that only some methods take.
+_OF_METHODS = {"ratio", "saving", "rescale", "strata"}
+_GIVEN = {"self", "dataset", "num_epochs", "method", "seed", "options"}
+_OF_ALL = set(inspect.signature(InfoBatch.__init__).parameters) - _OF_METHODS - _GIVEN
+
+
+class Trial:
+    """One run of a comparison, with which ``train(trial)`` is called: a method and a seed.
+
+    ``seed`` is what the run's chance comes from: torch, numpy and random were seeded with it before the call.
+    ``method`` is the method's label, for a log. ``folder`` is a folder of this run alone: a run that was killed starts
+    again and finds there what it has saved.
+
+    >>> import tempfile
+    >>> trial = Trial(MethodSpec.parse("infobatch:ratio=0.3"), seed=1, folder=Path(tempfile.mkdtemp()))
+    >>> trial.prune(range(100), 10, ratio=0.5)  # what the comparison says wins
+    InfoBatch(range of 100, method='infobatch', epoch 0 of 10, kept 100)
+    >>> trial.train_data.method.ratio
+    0.3
+    """
+
+    def __init__(self, method: MethodSpec, seed: int, folder: Path, notes: Notes | None = None) -> None:
+        self.seed = seed
+        self.method = method.label
+        self.folder = folder
+        self.train_data: InfoBatch | None = None  # what prune() has returned
+        self.full_epochs = 0  # for how many epochs full data was asked to train
+        self._spec, self._notes = method, notes
+
+    def prune(self, dataset: Any, num_epochs: int, **defaults: Any) -> InfoBatch:
+        """The training data as this run's method prunes it: call it once, and train on what it returns.
+
+        ``defaults`` are arguments of ``InfoBatch``. Options of the method in the comparison win over them, and those
+        that the method does not know are left out: ``full`` has no ``ratio``. Train for ``train_data.num_epochs``
+        epochs, which is less than ``num_epochs`` in a run on a shortened schedule (``full:cost=0.67``).
+        """
+        if self.train_data is not None:
+            raise RuntimeError(
+                "trial.prune() was called twice in one run: prune the training data, once; validation and test data "
+                "are used as they are"
+            )
+        check_whole("num_epochs", num_epochs, 1, "the number of epochs on full data")
+        self.full_epochs = int(num_epochs)
+        arguments = {**_fitting(self._spec, defaults), **self._spec.options}
+        epochs = self._spec.epochs(self.full_epochs)
+        self.train_data = InfoBatch(dataset, epochs, method=self._spec.name, seed=self.seed, **arguments)
+        if self._notes is not None:
+            self._notes.follow(self.train_data)
+        return self.train_data
+
+    @property
+    def steps_stay(self) -> bool:
+        """Whether the method says ``steps=stay``: as many steps as full data, in smaller batches."""
+        return self._spec.steps_stay
+
+    def loader(
+        self, train_data: InfoBatch, batch_size: int, *, drop_last: bool = False, **options: Any
+    ) -> DataLoader[Any]:
+        """A torch ``DataLoader`` over ``train_data`` with the steps that the method says; ``options`` are its own."""
+        return DataLoader(train_data, **batching(train_data, batch_size, drop_last, self.steps_stay), **options)
+
+
+def _fitting(method: MethodSpec, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults that mean something to a method; one that no method knows is an error."""
+    own = set(methods.options_of(method.name))
+    known = _OF_ALL | _OF_METHODS | {option for name in methods.list() for option in methods.options_of(name)}
+    for name in defaults:
+        if name in ("method", "seed"):
+            raise TypeError(
+                f"prune() must not be given {name}: the comparison says which method and which seed each run has"
+            )
+        if name not in known:
+            raise TypeError(f"prune() got {name!r}, which is no argument of InfoBatch{nearest(name, sorted(known))}")
+    found = {name: value for name, value in defaults.items() if name in _OF_ALL or name in own}
+    if not method.anneals:
+        found.pop("delta", None)  # of methods whose last epochs are on full data
+    if {"ratio", "saving"} & set(method.options):  # they say the same in two ways
+        found = {name: value for name, value in found.items() if name not in ("ratio", "saving")}
+    return found
+
+
+class Notes:
+    """What is noted of a run while the user's function trains: a line per epoch in a file, as it ends.
+
+    An epoch's seconds run from its first batch to the first batch of the next epoch, or to the end of the call:
+    what the function does in between, such as a test, is in them. Of an epoch with several lines the last one holds.
+    Lines of an earlier attempt, which was interrupted, hold for the epochs that this one does not train again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        rows = [row for row in map(_row, lines) if row is not None]
+        self.by_epoch: dict[int, dict[str, Any]] = {row["epoch"]: row for row in rows}
+        self.left_out: NDArray[np.int32] | None = None  # how often each sample was; None where that is not known
+        self.keeps_steps = False  # whether the last epoch had as many steps as full data
+        self._train_data: InfoBatch | None = None
+        self._counted: set[int] = set()  # epochs in left_out
+        self._epoch: int | None = None  # whose clock runs
+        self._since = time.perf_counter()
+
+    def follow(self, train_data: InfoBatch) -> None:
+        """Watch the epochs of ``train_data``."""
+        self._train_data = train_data
+        self.left_out = np.zeros(len(train_data), np.int32)
+        train_data.watch(self)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Start the epoch's clock."""
+        if self._epoch is None and epoch:
+            self.left_out = None  # the run goes on: who was left out before is not known
+        self._epoch, self._since = epoch, time.perf_counter()
+
+    def end_epoch(self, plan: EpochPlan, scores: NDArray[np.float32]) -> None:
+        """Write the epoch down."""
+        assert self._train_data is not None
+        seconds = time.perf_counter() - self._since
+        if self.left_out is not None and plan.epoch not in self._counted:
+            self._counted.add(plan.epoch)
+            self.left_out += 1
+            self.left_out[plan.indices] -= 1
+        self.keeps_steps = self._train_data.keeps_steps
+        known = ~np.isnan(scores)
+        weight = np.where(known, plan.by_sample.of(np.arange(len(scores))), 0.0)
+        row = {
+            "epoch": plan.epoch,
+            "epochs": self._train_data.num_epochs,
+            "kept": len(plan),
+            "total": plan.total,
+            "loss": float(weight @ np.where(known, scores, 0.0) / max(weight.sum(), 1e-30)),
+            "seconds": max(seconds, 1e-9),
+            "noise": plan.by_sample.noise(scores),  # by the same measure of gradients for all methods
+            "saving": self._train_data.stats.expected_saving,
+            "histogram": counted(scores),
+        }
+        self.by_epoch[plan.epoch] = row
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def close(self) -> None:
+        """Write down the epoch with which training ended."""
+        if self._train_data is not None:
+            trained = {epoch.epoch for epoch in self._train_data.stats.epochs}
+            if self._train_data.epoch in trained and self._epoch is not None:
+                self.end_epoch(self._train_data.plan, self._train_data.scores)
+
+    def column(self, name: str, epochs: int) -> tuple[Any, ...]:
+        """One value per epoch."""
+        return tuple(self.by_epoch[epoch][name] for epoch in range(epochs))
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """A line of the file; None for one that was cut short when the process was killed."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and "histogram" in row else None
