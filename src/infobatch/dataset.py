@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +15,7 @@ from . import methods
 from .core.checks import check_dataset, check_flag, check_loss, check_share, check_whole, checked_index, is_real
 from .core.choice import checked_gradients
 from .core.delivery import spawns_worker
+from .core.history import ScoreHistory, in_bytes
 from .core.method import BatchMethod, Gradients, Method
 from .core.plan import EpochPlan, pruning_epochs
 from .core.sampler import PlanSampler, StepSampler
@@ -24,6 +26,7 @@ from .run import OUTSIDE, Run
 from .samples import with_index
 
 DEFAULT_RATIO, DEFAULT_DELTA = 0.5, 0.875
+LOG = logging.getLogger(__name__)
 
 
 class MapStyle(Protocol):
@@ -67,6 +70,8 @@ class InfoBatch(Dataset[Any]):
         momentum: m in score = m·new + (1 - m)·old; 1 keeps the last loss.
         strata: a label per sample, so that the rule is applied within each label by itself.
         order: an iterable of indices, drawn anew each epoch, in place of the uniform shuffle.
+        history: keep every sample's score of every epoch (True), or of the last so many epochs, for :meth:`table` and
+            :meth:`report`: one byte per sample and epoch.
         group: the process group whose ranks share the data, such as a device mesh's data-parallel one; None: all.
         patience: how many seconds ranks wait for each other at the start of an epoch before an error is raised.
         options: further options of the method.
@@ -89,6 +94,7 @@ class InfoBatch(Dataset[Any]):
         momentum: float = 1.0,
         strata: ArrayLike | None = None,
         order: Iterable[int] | None = None,
+        history: bool | int = False,
         group: Any = None,
         patience: float = 120.0,
         **options: Any,
@@ -133,6 +139,7 @@ class InfoBatch(Dataset[Any]):
             by_index=index_key is not None,
             ranks=Ranks(group, float(patience)),
             announce=self._sampler.show,
+            score_history=_score_history(history, len(self), int(num_epochs)),
         )
         self._sampler.planner = self._run
 
@@ -171,7 +178,8 @@ class InfoBatch(Dataset[Any]):
     def __repr__(self) -> str:
         return (
             f"InfoBatch({type(self.dataset).__name__} of {len(self)}, method={self.method.info.name!r}, "
-            f"epoch {self.epoch} of {self.num_epochs}, kept {len(self.plan)})"
+            f"epoch {self.epoch} of {self.num_epochs}, kept {len(self.plan)}"
+            f"{'' if self._run.score_history is None else f', {self._run.score_history}'})"
         )
 
     # -- the epoch -----------------------------------------------------------------------------------------------
@@ -374,6 +382,19 @@ class InfoBatch(Dataset[Any]):
         """
         if get_worker_info() is None:
             self._run.load_state_dict(state_dict, stay)
+
+
+def _score_history(history: bool | int, size: int, num_epochs: int) -> ScoreHistory | None:
+    """Room for the scores of all epochs, or of the last ``history``; None where none are wanted."""
+    if isinstance(history, bool | np.bool_):
+        rows = num_epochs if history else 0
+    else:
+        check_whole("history", history, 1, "the number of last epochs to keep; True keeps all, False none")
+        rows = min(int(history), num_epochs)
+    if not rows:
+        return None
+    LOG.info("history: %d epochs of %d samples take %s", rows, size, in_bytes(rows * size))
+    return ScoreHistory(rows, size)
 
 
 def _method(method: str | Method, ratio: float, options: dict[str, Any], **common: Any) -> Method:
