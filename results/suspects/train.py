@@ -1,10 +1,11 @@
 """Train on labels of which a tenth is wrong, and keep every sample's score after every epoch.
 
 python train.py DATA OUT [--samples 12000] [--epochs 10] [--seeds 0 1 2 3] [--noise mixed weak]
+                [--parts full infobatch infobatch-adaptive cross-validated]
 
-DATA holds the original files of Fashion-MNIST. For each kind of noise and each seed OUT gets one .npz: the labels, which
-of them are wrong, the scores after each epoch of each method (NaN where a sample was left out), and probabilities of a
-3-fold cross-validation with the same net. A file that is there already is not made again.
+DATA holds the original files of Fashion-MNIST. For each kind of noise and each seed OUT gets one .npz per method, with
+the labels, which of them are wrong, and the scores after each epoch (NaN where a sample was left out); and one with the
+probabilities of a 3-fold cross-validation with the same net. A file that is there already is not made again.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--noise", nargs="+", default=["mixed", "weak"])
+    parser.add_argument("--parts", nargs="+", default=[*METHODS, "cross-validated"])
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -128,22 +130,21 @@ def main() -> None:
     mistakes = np.zeros((10, 10), int)
     np.add.at(mistakes, (truth[aside], guesses[aside]), 1)
     np.fill_diagonal(mistakes, 0)
-    for kind in arguments.noise:
-        for seed in arguments.seeds:
-            path = arguments.out / f"{kind}-{seed}.npz"
-            if path.exists():
-                continue
-            rows = np.random.default_rng((seed, 1)).choice(len(truth) - 10_000, arguments.samples, replace=False)
-            labels = wrong_labels(kind, truth[rows], guesses[rows], mistakes.argmax(1), seed)
-            x, y = images[rows], torch.from_numpy(labels)
-            record = {"rows": rows, "labels": labels, "wrong": labels != truth[rows]}
-            for method in METHODS:
-                started = time.process_time()
-                _, record[method], record[f"saving {method}"] = train(x, y, arguments.epochs, seed, method)
-                print(f"{path.name} {method}: {time.process_time() - started:.0f} s", flush=True)
-            record["cross-validated"] = cross_validated(x, y, arguments.epochs, seed)
-            np.savez_compressed(path, **record)
-            print(path.name, flush=True)
+    wanted = [(kind, seed, part) for kind in arguments.noise for seed in arguments.seeds for part in arguments.parts]
+    for kind, seed, part in wanted:
+        path = arguments.out / f"{kind}-{seed}-{part}.npz"
+        if path.exists():
+            continue
+        rows = np.random.default_rng((seed, 1)).choice(len(truth) - 10_000, arguments.samples, replace=False)
+        labels = wrong_labels(kind, truth[rows], guesses[rows], mistakes.argmax(1), seed)
+        x, y = images[rows], torch.from_numpy(labels)
+        record = {"labels": labels, "wrong": labels != truth[rows]}
+        if part == "cross-validated":
+            record["probabilities"] = cross_validated(x, y, arguments.epochs, seed)
+        else:
+            _, record["scores"], record["saving"] = train(x, y, arguments.epochs, seed, part)
+        np.savez_compressed(path, **record)
+        print(path.name, f"{time.process_time():.0f} s", flush=True)
 
 
 if __name__ == "__main__":

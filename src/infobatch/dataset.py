@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from .core.scores import ScoreTable, above_mean
 from .core.stats import Stats
 from .distributed.ranks import Ranks
 from .run import OUTSIDE, Run
+from .sample_table import SampleTable
 from .samples import with_index
 
 DEFAULT_RATIO, DEFAULT_DELTA = 0.5, 0.875
@@ -362,6 +364,38 @@ class InfoBatch(Dataset[Any]):
     def summary(self) -> str:
         """The statistics as a text to print."""
         return str(self.stats)
+
+    def table(self) -> SampleTable:
+        """Plain columns, a row per sample: its index and last score and, where ``history`` is kept, how often it was
+        trained and left out, the mean and variability of its scores, how often it was forgotten, and how suspect its
+        label is. With several ranks all of them must call it.
+        """
+        from .run_page import read_table
+
+        return read_table(self._run.state_dict())
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        render: Callable[[int], Any] | None = None,
+        labels: ArrayLike | None = None,
+        samples: Iterable[int] = (),
+        title: str | None = None,
+    ) -> None:
+        """Write a page about this run: what was saved, and where ``history`` is kept, what every sample did.
+
+        ``render`` gives a sample by its index: a picture (PIL, array or tensor), a text, the bytes of a sound, or
+        :class:`infobatch.Html`; without it, pictures and texts are taken from the data set where it has some.
+        ``labels``, one per sample, are told and filtered by. ``samples`` are shown whatever they did. With several
+        ranks all of them must call it, and the first one writes.
+        """
+        from .run_page import write_page
+
+        self._run.stats()  # which notes the noise of an epoch that is over
+        state = self._run.state_dict()
+        if self._run.ranks.here()[0] == 0:
+            write_page(state, path, render=render, labels=labels, samples=samples, dataset=self.dataset, title=title)
 
     # -- stopping and going on -----------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ const kit = (() => {
 
   function chart(id, label, draw) {
     const place = document.getElementById(id);
-    if (!place) return;
+    if (!place) return null;
     const svg = element("svg", { role: "img", tabindex: 0, "aria-label": `${label} Arrow keys read the values out.` }, place);
     const tip = html("div", "tip", place);
     tip.setAttribute("role", "status");
@@ -103,6 +103,7 @@ const kit = (() => {
     new ResizeObserver(() => {
       if (place.clientWidth !== drawn) requestAnimationFrame(redraw);
     }).observe(place);
+    return redraw;
   }
 
   const redrawAll = () => charts.forEach((redraw) => redraw());

@@ -1,0 +1,354 @@
+"""The page of one run: what was saved, and the sample explorer. It opens with a million samples.
+
+The page carries its numbers as one deflated block of bytes, a column after the other; its script unpacks and draws them.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..records import title
+from .charts import as_json
+from .numbers import percent
+from .parts import digest, read_part
+
+LISTED = 60  # samples of a list that are shown at once
+PER_LABEL = 200  # suspected labels, over all labels, that can be shown when one label is looked at
+STEPS = 4095  # of a number on the map
+TRAJECTORIES = 2_000_000  # bytes of scores by epoch on the page; with more samples, those of some
+EXHIBITS = 4_000_000  # characters of pictures, texts and sounds on the page
+BINS = 48
+NEVER_LEARNED, NEVER_NEEDED, LEARNED = 1, 2, 4
+
+
+class EpochRow(NamedTuple):
+    """One epoch: samples without pruning, in the plan, trained on, and the noise factor where it is known."""
+
+    epoch: int
+    total: int
+    kept: int
+    seen: int
+    noise: float | None
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """What each sample did over the epochs of a history."""
+
+    epochs: Sequence[int]
+    level: float  # a sample is known where its score is below
+    columns: Mapping[str, NDArray[Any]]  # mean, variability, suspicion, times_trained, forgetting_events
+    never_learned: NDArray[np.bool_]
+    never_needed: NDArray[np.bool_]
+    learned: NDArray[np.bool_]
+    codes: Sequence[NDArray[np.uint8]]  # per epoch, one per sample; 0: not trained
+    values: Sequence[NDArray[np.float32]]  # per epoch, the score of each of the 256 codes
+
+
+@dataclass(frozen=True)
+class RunView:
+    """All that the page tells; ``dynamics`` is None where no history was kept, ``show`` gives a sample as HTML."""
+
+    title: str
+    method: str
+    size: int
+    epochs: Sequence[EpochRow]
+    scores: NDArray[np.float32]
+    dynamics: Dynamics | None = None
+    label_names: Sequence[str] = ()
+    label_codes: NDArray[np.integer] | None = None
+    wanted: NDArray[np.int64] | None = None
+    show: Callable[[int], str] | None = None
+
+
+class SampleList(NamedTuple):
+    """Samples that have all bits of ``flags`` and a number in a column, the highest (or lowest) first."""
+
+    key: str
+    name: str
+    about: str
+    column: str
+    highest: bool
+    flags: int = 0
+
+
+LISTS = (
+    SampleList("suspected", "Suspected labels", "high scores in epoch after epoch: look at these labels first", "suspicion", True),
+    SampleList("never-learned", "Never learned", "never known in any epoch; the highest mean first", "mean", True, NEVER_LEARNED),
+    SampleList("forgotten", "Forgotten", "known, then not known the next time; the most often first", "forgetting_events", True),
+    SampleList("useful", "Most useful", "not known at first, and known at the end; the most changed first", "variability", True, LEARNED),
+    SampleList("never-needed", "Never needed", "known from the first epoch to the last; the lowest mean first", "mean", False, NEVER_NEEDED),
+)
+WITHOUT_HISTORY = (
+    SampleList("highest", "Highest last score", "the hardest samples when they were last trained", "score", True),
+    SampleList("lowest", "Lowest last score", "the best-known samples when they were last trained", "score", False),
+)
+
+
+def write(run: RunView, path: str | os.PathLike[str]) -> None:
+    """Write the page to ``path``; its folder is made if it is missing."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(run), encoding="utf-8")
+
+
+def page(run: RunView) -> str:
+    """The page as HTML."""
+    columns, about = _columns(run)
+    exhibits = _exhibits(run, columns)
+    block, layout = pack(columns | _trajectories(run, columns, [*exhibits]))
+    data = {
+        "size": run.size,
+        "layout": layout,
+        "about": about,
+        "labels": list(run.label_names),
+        "lists": [one._asdict() for one in _lists(run)],
+        "listed": LISTED,
+        "epochs": [row._asdict() for row in run.epochs],
+        "distribution": _distribution(run),
+        "exhibits": exhibits,
+        **_history(run),
+    }
+    style, script = read_part("page.css", "explorer.css"), read_part("chart.js", "explorer.js")
+    return Template(read_part("explorer.html")).substitute(
+        title=html.escape(run.title),
+        lede=html.escape(_lede(run)),
+        notes=_notes(run),
+        cards=_cards(run),
+        data=as_json(data),
+        block=block,
+        style=style,
+        style_hash=digest(style),
+        script=script,
+        script_hash=digest(script),
+    )
+
+
+# -- the words ---------------------------------------------------------------------------------------------------------
+
+
+def _lede(run: RunView) -> str:
+    trained = f"{len(run.epochs)} epochs" if len(run.epochs) != 1 else "one epoch"
+    return f"{title(run.method)}, {run.size:,} samples, {trained} trained so far."
+
+
+def _notes(run: RunView) -> str:
+    if run.dynamics is not None:
+        return ""
+    return (
+        '<p class="note" role="note">This run kept no history, so that only the last score of each sample is known. '
+        "<code>InfoBatch(..., history=True)</code> adds the map of all samples, suspected labels, samples that were never "
+        "learned, forgotten or never needed, and each sample’s scores over the epochs, for one byte per sample and "
+        "epoch.</p>"
+    )
+
+
+def _cards(run: RunView) -> str:
+    total, kept = (sum(getattr(row, name) for row in run.epochs) for name in ("total", "kept"))
+    cards = [("saved", percent(1 - kept / total) if total else "–", "fewer samples", f"{total - kept:,} of {total:,}")]
+    noise = [row.noise for row in run.epochs if row.noise is not None]
+    if noise:
+        mean = sum(noise) / len(noise)
+        cards.append(("noise", f"{mean:.2f}", "noise factor", f"as if batches were {mean:.2f} times smaller"))
+    if (told := run.dynamics) is not None:
+        for what, flags, words in (
+            ("never needed", told.never_needed, "known from the first epoch to the last"),
+            ("never learned", told.never_learned, "known in no epoch"),
+        ):
+            count = int(flags.sum())
+            cards.append((what, f"{count:,}", what, f"{percent(count / run.size)} of the samples: {words}"))
+    return "\n".join(
+        f'<article class="card"><p class="big">{big} <small>{small}</small></p><p class="soft">{soft}</p></article>'
+        for _, big, small, soft in cards
+    )
+
+
+# -- the numbers -------------------------------------------------------------------------------------------------------
+
+
+def _lists(run: RunView) -> tuple[SampleList, ...]:
+    return LISTS if run.dynamics is not None else WITHOUT_HISTORY
+
+
+def _columns(run: RunView) -> tuple[dict[str, NDArray[Any]], dict[str, dict[str, float]]]:
+    """(columns of small whole numbers, how the numbers that they stand for are had back)."""
+    columns: dict[str, NDArray[Any]] = {}
+    about: dict[str, dict[str, float]] = {}
+    told = run.dynamics
+    scale = _scale(run.scores if told is None else told.columns["mean"])
+    columns["score"], about["score"] = quantise(run.scores, scale)
+    if told is not None:
+        for name in ("mean", "variability"):
+            columns[name], about[name] = quantise(told.columns[name], scale)
+        columns["suspicion"], about["suspicion"] = quantise(told.columns["suspicion"], 1e6)
+        for name in ("times_trained", "forgetting_events"):
+            columns[name] = smallest(told.columns[name])
+        flags = NEVER_LEARNED * told.never_learned + NEVER_NEEDED * told.never_needed + LEARNED * told.learned
+        columns["flags"] = flags.astype(np.uint8)
+    if run.label_codes is not None:
+        columns["label"] = smallest(run.label_codes)
+    return columns, about
+
+
+def quantise(values: NDArray[Any], scale: float) -> tuple[NDArray[np.uint16], dict[str, float]]:
+    """Numbers as steps from 1 to 4095, 0 where there is none; even steps of asinh(value / scale).
+
+    Near 0 that is a linear scale, far from it a logarithmic one, on both sides.
+    """
+    known = np.isfinite(values)
+    bent = np.arcsinh(np.where(known, values, 0).astype(np.float64) / scale)
+    low, high = (float(bent[known].min()), float(bent[known].max())) if known.any() else (0.0, 1.0)
+    steps = 1 + np.rint((bent - low) / ((high - low) or 1) * (STEPS - 1))
+    return np.where(known, steps, 0).astype(np.uint16), {"low": low, "high": high, "scale": scale}
+
+
+def _scale(values: NDArray[Any]) -> float:
+    size = np.abs(values[np.isfinite(values)])
+    return float(size.mean()) / 2 or 1.0 if len(size) else 1.0
+
+
+def smallest(values: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers from 0 on in as few bytes as they need."""
+    most = int(values.max(initial=0))
+    return values.astype(np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32)
+
+
+def chosen(one: SampleList, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+    """The first ``count`` samples of a list, of those that ``rows`` marks: the page's script takes the same."""
+    keys = columns[one.column].astype(np.int64)
+    within = rows & (keys > 0)
+    if one.flags:
+        within &= (columns["flags"] & one.flags) == one.flags
+    found = np.flatnonzero(within)
+    order = np.argsort(-keys[found] if one.highest else keys[found], kind="stable")
+    return found[order[:count]]
+
+
+def _shown(run: RunView, columns: Mapping[str, NDArray[Any]]) -> list[int]:
+    """The samples that are shown as themselves: first those of the lists, in turn, then some per label."""
+    every = np.ones(run.size, bool)
+    lists = [chosen(one, columns, every, LISTED).tolist() for one in _lists(run)]
+    order = [] if run.wanted is None else run.wanted.tolist()
+    order += [row[k] for k in range(LISTED) for row in lists if k < len(row)]
+    if run.label_codes is not None and len(run.label_names) <= PER_LABEL:
+        each = PER_LABEL // len(run.label_names)
+        for code in range(len(run.label_names)):
+            order += chosen(_lists(run)[0], columns, run.label_codes == code, each).tolist()
+    return list(dict.fromkeys(order))
+
+
+def _exhibits(run: RunView, columns: Mapping[str, NDArray[Any]]) -> dict[int, str | None]:
+    """The samples as HTML, by index, as many as keep the page small; None for one that only has its scores shown."""
+    exhibits: dict[int, str | None] = {}
+    room = EXHIBITS
+    for index in _shown(run, columns):
+        shown = None if run.show is None or room <= 0 else run.show(index)
+        exhibits[index] = shown
+        room -= len(shown or "")
+    return exhibits
+
+
+def _trajectories(
+    run: RunView, columns: Mapping[str, NDArray[Any]], shown: Sequence[int]
+) -> dict[str, NDArray[Any]]:
+    """The codes of every epoch, of all samples or of as many as keep the page small: those shown, then by chance."""
+    told = run.dynamics
+    if told is None:
+        return {}
+    count = min(run.size, max(TRAJECTORIES // len(told.epochs), len(shown)))
+    rows = np.arange(run.size)
+    if count < run.size:
+        rest = np.setdiff1d(np.random.default_rng(0).choice(run.size, count, replace=False), shown)
+        rows = np.sort(np.concatenate([np.asarray(shown, np.int64), rest[: count - len(shown)]]))
+    codes = np.stack([codes[rows] for codes in told.codes])
+    followed = {} if count == run.size else {"followed": rows.astype(np.uint32)}
+    return {**followed, "codes": codes.reshape(-1)}
+
+
+def _history(run: RunView) -> dict[str, Any]:
+    told = run.dynamics
+    if told is None:
+        return {"level": None, "known": []}
+    tables = [np.where(np.isnan(values), 0, values).tolist() for values in told.values]
+    kinds = list({str(table[-1]): table for table in tables}.values())
+    return {"level": told.level, "known": list(told.epochs), "values": kinds, "kind": [kinds.index(t) for t in tables]}
+
+
+def _distribution(run: RunView) -> dict[str, Any]:
+    """Per epoch, the share of the trained samples' scores in each bin; without a history, of the last scores."""
+    if run.dynamics is None:
+        known = run.scores[np.isfinite(run.scores)].astype(np.float64)
+        parts = [(known, np.ones(len(known)))] if len(known) else []
+        epochs = [run.epochs[-1].epoch] if run.epochs else [0]
+    else:
+        parts = [
+            (values[2:].astype(np.float64), np.bincount(codes, minlength=256)[2:].astype(np.float64))
+            for codes, values in zip(run.dynamics.codes, run.dynamics.values, strict=True)
+        ]
+        parts = [(values[np.isfinite(values)], count[np.isfinite(values)]) for values, count in parts]
+        epochs = list(run.dynamics.epochs)
+    there = np.concatenate([values[count > 0] for values, count in parts]) if parts else np.zeros(0)
+    if not len(there):
+        return {"epochs": [], "shares": [], "ticks": [], "edges": []}
+    bend, back = _log_scale(there) if there.min() >= 0 else _both_sides(there)
+    places = bend(there)
+    edges = np.linspace(places.min(), max(places.max(), places.min() + 1e-9), BINS + 1)
+    shares = []
+    for values, count in parts:
+        counts, _ = np.histogram(np.clip(bend(values), edges[0], edges[-1]), edges, weights=count)
+        shares.append((counts / max(counts.sum(), 1)).round(5).tolist())
+    step = float(edges[1] - edges[0])
+    ticks = [((bend(np.array([v]))[0] - edges[0]) / step, v) for v in _round_values(there)]
+    return {
+        "epochs": epochs,
+        "shares": shares,
+        "edges": back(edges).tolist(),
+        "ticks": [[float(place), float(value)] for place, value in ticks if 0 <= place <= BINS],
+    }
+
+
+Bend = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def _log_scale(values: NDArray[Any]) -> tuple[Bend, Bend]:
+    least = max(float(values[values > 0].min(initial=math.inf)), 1e-6) if (values > 0).any() else 1e-6
+    return lambda v: np.log10(np.maximum(v, least / 2)), lambda p: 10**p
+
+
+def _both_sides(values: NDArray[Any]) -> tuple[Bend, Bend]:
+    scale = _scale(values)
+    return lambda v: np.arcsinh(v / scale), lambda p: np.sinh(p) * scale
+
+
+def _round_values(values: NDArray[Any]) -> list[float]:
+    """Powers of ten on both sides of 0, as far as the values go."""
+    top = float(np.abs(values).max()) or 1.0
+    sizes = [10.0**power for power in range(-7, 7) if 10.0**power <= top * 1.0001]
+    return [-s for s in sizes] + sizes if values.min() < 0 else sizes
+
+
+def pack(columns: Mapping[str, NDArray[Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """(one deflated block of all columns as base64, where each of them lies in it).
+
+    The bytes of numbers of two or four bytes stand apart, all first ones, then all second ones: they deflate better.
+    """
+    parts, layout, at = [], [], 0
+    for name, values in columns.items():
+        little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+        planes = little.view(np.uint8).reshape(len(values), values.dtype.itemsize).T
+        parts.append(np.ascontiguousarray(planes).tobytes())
+        layout.append({"name": name, "at": at, "count": len(values), "bytes": values.dtype.itemsize})
+        at += len(parts[-1])
+    return base64.b64encode(zlib.compress(b"".join(parts), 6)).decode(), layout
