@@ -392,10 +392,10 @@ class InfoBatch(Dataset[Any]):
         """
         from .run_page import write_page
 
-        self._run.stats()  # which notes the noise of an epoch that is over
-        state = self._run.state_dict()
+        state, epochs = self._run.state_dict(), self._run.stats().epochs
         if self._run.ranks.here()[0] == 0:
-            write_page(state, path, render=render, labels=labels, samples=samples, dataset=self.dataset, title=title)
+            shown = {"render": render, "labels": labels, "samples": samples, "title": title}
+            write_page(state, path, dataset=self.dataset, epochs=epochs, **shown)
 
     # -- stopping and going on -----------------------------------------------------------------------------------
 

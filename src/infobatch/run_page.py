@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,39 @@ from numpy.typing import ArrayLike, NDArray
 
 from .core import state as states
 from .core.history import sizes
+from .core.stats import EpochStats
 from .exhibits import from_dataset, show
 from .sample_table import SampleTable
 
 MOST_LABELS = 10_000
+
+
+def find_state(content: Any) -> dict[str, Any]:
+    """The state of a run in a checkpoint: the checkpoint itself, or a part of it, however deep; it must be the only one.
+
+    >>> find_state({"model": {}, "data": {"version": 3, "scores": 0, "plan": 0}})["version"]
+    3
+    """
+    states_here = [*_states_in(content)]
+    if len(states_here) != 1:
+        many = "none" if not states_here else str(len(states_here))
+        raise ValueError(
+            f"the file must hold the state of one InfoBatch, and holds {many}: save train_data.state_dict(), alone or in "
+            "a dict"
+        )
+    return states_here[0]
+
+
+def _states_in(content: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(content, Mapping):
+        if {"version", "scores", "plan"} <= content.keys():
+            yield dict(content)
+            return
+        for part in content.values():
+            yield from _states_in(part)
+    elif isinstance(content, list | tuple):
+        for part in content:
+            yield from _states_in(part)
 
 
 def read_table(state: Mapping[str, Any]) -> SampleTable:
@@ -31,9 +60,14 @@ def write_page(
     labels: ArrayLike | None = None,
     samples: Iterable[int] = (),
     dataset: Any = None,
+    epochs: Iterable[EpochStats] | None = None,
     title: str | None = None,
 ) -> None:
-    """Write the page of the run that has this state; ``samples`` are shown whatever lists they are in."""
+    """Write the page of the run that has this state; ``samples`` are shown whatever lists they are in.
+
+    ``dataset`` is where samples are read that ``render`` does not give. ``epochs`` are those of the run's statistics,
+    which know more of the last epoch than the state does.
+    """
     from .report import explorer
 
     if render is not None and not callable(render):
@@ -41,6 +75,7 @@ def write_page(
     identity, snapshot = _snapshot(state)
     size = identity["size"]
     names, codes = _coded(labels, size)
+    in_state = [snapshot.history[epoch] for epoch in sorted(snapshot.history)]
     wanted = np.unique(np.asarray([*samples], np.int64))
     if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < size:
         raise IndexError(f"samples must be indices from 0 to {size - 1}, got {wanted[0]} to {wanted[-1]}")
@@ -52,7 +87,7 @@ def write_page(
             title=title or "What your samples did",
             method=str(identity["method"]),
             size=size,
-            epochs=[explorer.EpochRow(*row) for row in _epochs(snapshot)],
+            epochs=[explorer.EpochRow(e.epoch, e.total, e.kept, e.seen, e.noise) for e in epochs or in_state],
             scores=table["score"],
             dynamics=_dynamics(table),
             label_names=names,
@@ -71,11 +106,6 @@ def _snapshot(state: Mapping[str, Any]) -> tuple[dict[str, Any], states.Snapshot
     if history is not None and snapshot.complete and snapshot.done:
         history.write(snapshot.plan.epoch, np.asarray(snapshot.plan.order[: snapshot.done]), snapshot.scores.cpu().numpy())
     return identity, snapshot
-
-
-def _epochs(snapshot: states.Snapshot) -> list[tuple[int, int, int, int, float | None]]:
-    rows = [snapshot.history[epoch] for epoch in sorted(snapshot.history)]
-    return [(row.epoch, row.total, row.kept, row.seen, row.noise) for row in rows]
 
 
 def _dynamics(table: SampleTable) -> Any:

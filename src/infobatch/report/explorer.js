@@ -37,8 +37,8 @@
   const value = (name, i) => back(name, columns[name][i]);
   function back(name, step) {
     if (!step) return null;
-    const { low, high, scale } = data.about[name];
-    return scale * Math.sinh(low + ((high - low) * (step - 1)) / STEPS);
+    const { low, high, scale, steps } = data.about[name];
+    return scale * Math.sinh(low + ((high - low) * (step - 1)) / steps);
   }
   function place(name, number) { // where a value lies on the axis of a column, from 0 to 1
     const { low, high, scale } = data.about[name];
@@ -64,6 +64,11 @@
       if (kept.every(([, other]) => Math.abs(other - where) >= apart)) kept.push([v, where]);
     }
     return kept;
+  }
+  // Of how many samples in a hundred this one is the most suspected.
+  function suspected(i) {
+    const share = 100 * Math.exp((1 - columns.suspicion[i]) / data.tail);
+    return columns.suspicion[i] ? `top ${share >= 10 ? Math.round(share) : +share.toPrecision(2)} %` : "not known";
   }
   const allowed = (i) => label < 0 || columns.label[i] === label;
 
@@ -103,7 +108,7 @@
   function drawMap() {
     if (!map) return;
     const width = by("map").clientWidth;
-    const height = Math.round(clamp(width * 0.66, 300, 480));
+    const height = Math.round(innerWidth > 720 ? clamp(width * 0.86, 440, 540) : clamp(width * 0.86, 300, 440));
     const inner = { x: 46, y: 8, width: width - 46 - 12, height: height - 8 - 44 };
     Object.assign(map, { width, height, inner });
     map.px = (i) => inner.x + ((columns.variability[i] - 1) / STEPS) * inner.width;
@@ -112,10 +117,13 @@
     axes(pen);
     const [across, down] = [Math.ceil(inner.width / map.cell) + 1, Math.ceil(inner.height / map.cell) + 1];
     const counts = new Uint32Array(across * down);
-    const where = (i) => Math.floor((map.px(i) - inner.x) / map.cell) + across * Math.floor((map.py(i) - inner.y) / map.cell);
+    const where = new Int32Array(data.size); // the cell of each sample; -1: not on the map
     let [most, many] = [1, 0];
     for (let i = 0; i < data.size; i++) {
-      if (columns.mean[i] && allowed(i)) { most = Math.max(most, ++counts[where(i)]); many++; }
+      if (!columns.mean[i] || !allowed(i)) { where[i] = -1; continue; }
+      where[i] = Math.floor((map.px(i) - inner.x) / map.cell) + across * Math.floor((map.py(i) - inner.y) / map.cell);
+      most = Math.max(most, ++counts[where[i]]);
+      many++;
     }
     pen.fillStyle = colour("c1");
     for (let cell = 0; cell < counts.length; cell++) {
@@ -126,7 +134,7 @@
     const dot = many < 3000 ? 3 : many < 50000 ? 2.4 : 1.6;
     pen.globalAlpha = many < 3000 ? 0.6 : 0.45;
     for (let i = 0; i < data.size; i++) {
-      if (columns.mean[i] && allowed(i) && counts[where(i)] <= map.few) pen.fillRect(map.px(i) - dot / 2, map.py(i) - dot / 2, dot, dot);
+      if (where[i] >= 0 && counts[where[i]] <= map.few) pen.fillRect(map.px(i) - dot / 2, map.py(i) - dot / 2, dot, dot);
     }
     pen.globalAlpha = 1;
     drawMarks();
@@ -146,7 +154,7 @@
     }
     pen.textAlign = "center";
     for (const [v, x] of rounded(...range("variability"), along.variability, 44)) pen.fillText(power(v), clamp(x, inner.x + 6, width - 22), height - 26);
-    pen.fillText("variability of the score: its standard deviation over the epochs", inner.x + inner.width / 2, height - 6, inner.width);
+    pen.fillText("variability: standard deviation over the epochs", inner.x + inner.width / 2, height - 6, inner.width);
     pen.save(); pen.translate(11, inner.y + inner.height / 2); pen.rotate(-Math.PI / 2); pen.fillText("mean score", 0, 0); pen.restore();
     if (data.level > 0) {
       const y = along.mean(data.level);
@@ -259,6 +267,7 @@
     const ticks = rounded(Math.min(...all), Math.max(...all), at, 24).map(([v]) => v);
     const { px, py, inner } = frame(svg, {
       width, height, left: 40, bottom: 40, x, y, xLabel: "epoch", xForm: (v) => (Number.isInteger(v) ? String(v) : ""),
+      xTicks: [...new Set([epochs[0], Math.round((epochs[0] + epochs[epochs.length - 1]) / 2), epochs[epochs.length - 1]])],
       yTicks: ticks.map(bend), yForm: (b) => power(+(scale * Math.sinh(b)).toPrecision(6)),
     });
     if (data.level > 0) {
@@ -291,7 +300,7 @@
     rows.push(["last score", told(value("score", i))]);
     if (columns.mean) {
       rows.push(["mean score", told(value("mean", i))], ["variability", told(value("variability", i))]);
-      rows.push(["suspicion", columns.suspicion[i] ? value("suspicion", i).toFixed(3) : "not known"]);
+      rows.push(["suspicion", suspected(i)]);
       rows.push(["trained", `${columns.times_trained[i]} of ${data.known.length} epochs`], ["forgotten", `${columns.forgetting_events[i]} ×`]);
     }
     return rows;
@@ -320,7 +329,7 @@
 
   function note(i) {
     if (list.column === "forgetting_events") return `forgotten ${columns.forgetting_events[i]} ×`;
-    if (list.column === "suspicion") return `suspicion ${value("suspicion", i).toFixed(3)}`;
+    if (list.column === "suspicion") return `suspicion: ${suspected(i)}`;
     return `${{ mean: "mean", variability: "changed by", score: "score" }[list.column]} ${told(value(list.column, i))}`;
   }
 
@@ -328,7 +337,7 @@
     const { rows, total } = members(list, data.listed);
     listed = rows;
     document.querySelectorAll(".picker button").forEach((made) => made.setAttribute("aria-pressed", made.dataset.list === list.key));
-    by("about").textContent = `${list.name}: ${list.about}. ${total ? `${whole(total)} ${total === 1 ? "sample" : "samples"}${total > rows.length ? `, the first ${rows.length} are shown` : ""}.` : "None."}`;
+    by("about").textContent = `${list.name}: ${list.about}. ${total > rows.length ? `The first ${rows.length} of ${whole(total)}.` : total ? `All ${total}.` : "None."}`;
     by("first").max = Math.max(total, 1);
     by("first").value = Math.max(rows.length, 1);
     const place = by("list");

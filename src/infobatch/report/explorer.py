@@ -26,9 +26,10 @@ from .parts import digest, read_part
 
 LISTED = 60  # samples of a list that are shown at once
 PER_LABEL = 200  # suspected labels, over all labels, that can be shown when one label is looked at
-STEPS = 4095  # of a number on the map
-TRAJECTORIES = 2_000_000  # bytes of scores by epoch on the page; with more samples, those of some
-EXHIBITS = 4_000_000  # characters of pictures, texts and sounds on the page
+STEPS, FEW_STEPS = 4095, 255  # of a number on the page: for the map and the order of lists, and to be read only
+TRAJECTORIES = 1_500_000  # bytes of scores by epoch on the page; with more samples, those of some
+EXHIBITS = 2_500_000  # characters of pictures, texts and sounds on the page
+TAIL = 296  # steps of a rank per factor of e
 BINS = 48
 NEVER_LEARNED, NEVER_NEEDED, LEARNED = 1, 2, 4
 
@@ -116,6 +117,7 @@ def page(run: RunView) -> str:
         "labels": list(run.label_names),
         "lists": [one._asdict() for one in _lists(run)],
         "listed": LISTED,
+        "tail": TAIL,
         "epochs": [row._asdict() for row in run.epochs],
         "distribution": _distribution(run),
         "exhibits": exhibits,
@@ -188,11 +190,11 @@ def _columns(run: RunView) -> tuple[dict[str, NDArray[Any]], dict[str, dict[str,
     about: dict[str, dict[str, float]] = {}
     told = run.dynamics
     scale = _scale(run.scores if told is None else told.columns["mean"])
-    columns["score"], about["score"] = quantise(run.scores, scale)
+    columns["score"], about["score"] = quantise(run.scores, scale, STEPS if told is None else FEW_STEPS)
     if told is not None:
         for name in ("mean", "variability"):
             columns[name], about[name] = quantise(told.columns[name], scale)
-        columns["suspicion"], about["suspicion"] = quantise(told.columns["suspicion"], 1e6)
+        columns["suspicion"] = tail_steps(told.columns["suspicion"])
         for name in ("times_trained", "forgetting_events"):
             columns[name] = smallest(told.columns[name])
         flags = NEVER_LEARNED * told.never_learned + NEVER_NEEDED * told.never_needed + LEARNED * told.learned
@@ -202,16 +204,30 @@ def _columns(run: RunView) -> tuple[dict[str, NDArray[Any]], dict[str, dict[str,
     return columns, about
 
 
-def quantise(values: NDArray[Any], scale: float) -> tuple[NDArray[np.uint16], dict[str, float]]:
-    """Numbers as steps from 1 to 4095, 0 where there is none; even steps of asinh(value / scale).
+def quantise(values: NDArray[Any], scale: float, most: int = STEPS) -> tuple[NDArray[Any], dict[str, float]]:
+    """Numbers as steps from 1 to ``most``, 0 where there is none; even steps of asinh(value / scale).
 
     Near 0 that is a linear scale, far from it a logarithmic one, on both sides.
     """
     known = np.isfinite(values)
     bent = np.arcsinh(np.where(known, values, 0).astype(np.float64) / scale)
     low, high = (float(bent[known].min()), float(bent[known].max())) if known.any() else (0.0, 1.0)
-    steps = 1 + np.rint((bent - low) / ((high - low) or 1) * (STEPS - 1))
-    return np.where(known, steps, 0).astype(np.uint16), {"low": low, "high": high, "scale": scale}
+    steps = 1 + np.rint((bent - low) / ((high - low) or 1) * (most - 1))
+    told = {"low": low, "high": high, "scale": scale, "steps": most - 1}
+    return smallest(np.where(known, steps, 0)), told
+
+
+def tail_steps(values: NDArray[Any]) -> NDArray[Any]:
+    """Ranks as steps that are fine at the top: of N values, 1 + 296 · ln(N / (values that are at least as high)).
+
+    >>> tail_steps(np.array([0.1, 0.9, np.nan, 0.5])).tolist()
+    [1, 326, 0, 121]
+    """
+    known = np.flatnonzero(np.isfinite(values))
+    order = known[np.argsort(-values[known], kind="stable")]
+    steps = np.zeros(len(values))
+    steps[order] = 1 + np.rint(TAIL * np.log(len(order) / np.arange(1, len(order) + 1)))
+    return smallest(steps)
 
 
 def _scale(values: NDArray[Any]) -> float:
@@ -305,10 +321,7 @@ def _distribution(run: RunView) -> dict[str, Any]:
     bend, back = _log_scale(there) if there.min() >= 0 else _both_sides(there)
     places = bend(there)
     edges = np.linspace(places.min(), max(places.max(), places.min() + 1e-9), BINS + 1)
-    shares = []
-    for values, count in parts:
-        counts, _ = np.histogram(np.clip(bend(values), edges[0], edges[-1]), edges, weights=count)
-        shares.append((counts / max(counts.sum(), 1)).round(5).tolist())
+    shares = [_shares(bend(values), count, edges).round(5).tolist() for values, count in parts]
     step = float(edges[1] - edges[0])
     ticks = [((bend(np.array([v]))[0] - edges[0]) / step, v) for v in _round_values(there)]
     return {
@@ -317,6 +330,17 @@ def _distribution(run: RunView) -> dict[str, Any]:
         "edges": back(edges).tolist(),
         "ticks": [[float(place), float(value)] for place, value in ticks if 0 <= place <= BINS],
     }
+
+
+def _shares(places: NDArray[Any], count: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.float64]:
+    """The share of the counts in each bin; what lies at one place is spread as far as half-way to its neighbours."""
+    order = np.argsort(places, kind="stable")
+    places, count = places[order], count[order]
+    middles = (places[1:] + places[:-1]) / 2
+    borders = np.concatenate([[min(edges[0], places[0])], middles, [max(edges[-1], places[-1])]])
+    below = np.interp(edges, borders, np.concatenate([[0.0], np.cumsum(count)]))
+    below[0], below[-1] = 0, count.sum()
+    return np.diff(below) / max(float(count.sum()), 1.0)
 
 
 Bend = Callable[[NDArray[Any]], NDArray[Any]]
