@@ -54,7 +54,9 @@ def as_html(content: Any) -> str:
         content = content.detach().cpu().numpy()
     if isinstance(content, np.ndarray):
         if not is_picture(content):
-            raise TypeError(f"an array of shape {content.shape} is no picture: give height × width, with 1, 3 or 4 channels")
+            raise TypeError(
+                f"an array of shape {content.shape} is no picture: give height × width, with 1, 3 or 4 channels"
+            )
         return _picture(as_bytes(content))
     if _is_pil(content):
         return _picture(content)

@@ -71,7 +71,9 @@ def write_page(
     from .report import explorer
 
     if render is not None and not callable(render):
-        raise TypeError(f"render must be a function of a sample's index, got {render!r}: render=lambda index: data[index][0]")
+        raise TypeError(
+            f"render must be a function of a sample's index, got {render!r}: render=lambda index: data[index][0]"
+        )
     identity, snapshot = _snapshot(state)
     size = identity["size"]
     names, codes = _coded(labels, size)
@@ -104,7 +106,9 @@ def _snapshot(state: Mapping[str, Any]) -> tuple[dict[str, Any], states.Snapshot
     identity, snapshot = states.read_alone(state)
     history = snapshot.score_history
     if history is not None and snapshot.complete and snapshot.done:
-        history.write(snapshot.plan.epoch, np.asarray(snapshot.plan.order[: snapshot.done]), snapshot.scores.cpu().numpy())
+        history.write(
+            snapshot.plan.epoch, np.asarray(snapshot.plan.order[: snapshot.done]), snapshot.scores.cpu().numpy()
+        )
     return identity, snapshot
 
 
@@ -116,8 +120,10 @@ def _dynamics(table: SampleTable) -> Any:
         return None
     return explorer.Dynamics(
         epochs=told.epochs,
-        level=told.level,
-        columns={name: table[name] for name in ("mean", "variability", "suspicion", "times_trained", "forgetting_events")},
+        thresholds=told.thresholds,
+        columns={
+            name: table[name] for name in ("mean", "variability", "suspicion", "times_trained", "forgetting_events")
+        },
         never_learned=told.never_learned,
         never_needed=told.never_needed,
         learned=told.learned,
@@ -138,5 +144,7 @@ def _coded(labels: ArrayLike | None, size: int) -> tuple[list[str], NDArray[np.i
         )
     found, codes = np.unique(values if values.dtype.kind in "iub" else values.astype(str), return_inverse=True)
     if len(found) > MOST_LABELS:
-        raise ValueError(f"labels has {len(found):,} different ones; a page can filter by up to {MOST_LABELS:,}: give classes")
+        raise ValueError(
+            f"labels has {len(found):,} different ones; a page can filter by up to {MOST_LABELS:,}: give classes"
+        )
     return [str(name) for name in found], codes.astype(np.int64)

@@ -85,7 +85,9 @@ class SampleTable(Mapping[str, NDArray[Any]]):
             import pyarrow
             from pyarrow import parquet
         except ImportError as error:
-            raise ImportError('to_parquet() needs pyarrow: pip install "infobatch[parquet]"; to_csv() does not') from error
+            raise ImportError(
+                'to_parquet() needs pyarrow: pip install "infobatch[parquet]"; to_csv() does not'
+            ) from error
         with write_whole(path) as file:
             parquet.write_table(pyarrow.table(dict(self)), file)
 
@@ -93,4 +95,4 @@ class SampleTable(Mapping[str, NDArray[Any]]):
 def _cells(column: NDArray[Any]) -> list[Any]:
     if column.dtype.kind != "f":
         return column.tolist()
-    return ["" if np.isnan(value) else f"{value:.7g}" for value in column]
+    return ["" if value != value else f"{value:.7g}" for value in column.tolist()]

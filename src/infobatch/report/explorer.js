@@ -156,12 +156,6 @@
     for (const [v, x] of rounded(...range("variability"), along.variability, 44)) pen.fillText(power(v), clamp(x, inner.x + 6, width - 22), height - 26);
     pen.fillText("variability: standard deviation over the epochs", inner.x + inner.width / 2, height - 6, inner.width);
     pen.save(); pen.translate(11, inner.y + inner.height / 2); pen.rotate(-Math.PI / 2); pen.fillText("mean score", 0, 0); pen.restore();
-    if (data.level > 0) {
-      const y = along.mean(data.level);
-      pen.strokeStyle = colour("soft"); pen.setLineDash([5, 4]);
-      pen.beginPath(); pen.moveTo(inner.x, y); pen.lineTo(width - 12, y); pen.stroke(); pen.setLineDash([]);
-      pen.textAlign = "right"; pen.fillText("known below", width - 14, y + 15);
-    }
   }
 
   function drawMarks() {
@@ -258,7 +252,7 @@
     const scale = data.about.mean.scale;
     const bend = (v) => Math.asinh(v / scale);
     const all = [...points.map((p) => p.score), 0];
-    if (data.level > 0) all.push(data.level);
+    all.push(...data.thresholds);
     const y = [bend(Math.min(...all)), bend(Math.max(...all)) * 1.06 || 1];
     const epochs = data.known.map((e) => e + 1);
     const x = [epochs[0] - 0.5, epochs[epochs.length - 1] + 0.5];
@@ -270,14 +264,12 @@
       xTicks: [...new Set([epochs[0], Math.round((epochs[0] + epochs[epochs.length - 1]) / 2), epochs[epochs.length - 1]])],
       yTicks: ticks.map(bend), yForm: (b) => power(+(scale * Math.sinh(b)).toPrecision(6)),
     });
-    if (data.level > 0) {
-      element("line", { class: "level", x1: inner.x, x2: inner.x + inner.width, y1: py(bend(data.level)), y2: py(bend(data.level)) }, svg);
-    }
+    const steps = (rows) => rows.map(([e, v], i) => `${i ? "L" : "M"}${px(e).toFixed(1)} ${py(bend(v)).toFixed(1)}`).join("");
+    element("path", { class: "level", d: steps(data.thresholds.map((v, k) => [epochs[k], v])) }, svg);
     scores.forEach((score, k) => {
       if (score === null) element("line", { class: "absent", x1: px(epochs[k]) - 3, x2: px(epochs[k]) + 3, y1: inner.y + inner.height, y2: inner.y + inner.height }, svg);
     });
-    const line = points.map((p, i) => `${i ? "L" : "M"}${px(p.epoch).toFixed(1)} ${py(bend(p.score)).toFixed(1)}`).join("");
-    element("path", { class: "curve c1", d: line }, svg);
+    element("path", { class: "curve c1", d: steps(points.map((p) => [p.epoch, p.score])) }, svg);
     for (const p of points) element("circle", { class: "dot c1", r: 3.5, cx: px(p.epoch), cy: py(bend(p.score)) }, svg);
     const marks = element("g", {}, svg);
     return {
@@ -318,6 +310,7 @@
       html("th", "", row, name).scope = "row";
       html("td", "", row, text);
     }
+    by("dashed").hidden = trajectory(index) === undefined;
     by("unfollowed").hidden = !columns.codes || trajectory(index) !== undefined;
     drawTrajectory();
     drawMarks();
@@ -329,7 +322,7 @@
 
   function note(i) {
     if (list.column === "forgetting_events") return `forgotten ${columns.forgetting_events[i]} ×`;
-    if (list.column === "suspicion") return `suspicion: ${suspected(i)}`;
+    if (list.column === "suspicion") return suspected(i);
     return `${{ mean: "mean", variability: "changed by", score: "score" }[list.column]} ${told(value(list.column, i))}`;
   }
 

@@ -49,7 +49,7 @@ class Dynamics:
     """What each sample did over the epochs of a history."""
 
     epochs: Sequence[int]
-    level: float  # a sample is known where its score is below
+    thresholds: Sequence[float]  # per epoch: a sample is known where its score is below
     columns: Mapping[str, NDArray[Any]]  # mean, variability, suspicion, times_trained, forgetting_events
     never_learned: NDArray[np.bool_]
     never_needed: NDArray[np.bool_]
@@ -86,11 +86,40 @@ class SampleList(NamedTuple):
 
 
 LISTS = (
-    SampleList("suspected", "Suspected labels", "high scores in epoch after epoch: look at these labels first", "suspicion", True),
-    SampleList("never-learned", "Never learned", "never known in any epoch; the highest mean first", "mean", True, NEVER_LEARNED),
-    SampleList("forgotten", "Forgotten", "known, then not known the next time; the most often first", "forgetting_events", True),
-    SampleList("useful", "Most useful", "not known at first, and known at the end; the most changed first", "variability", True, LEARNED),
-    SampleList("never-needed", "Never needed", "known from the first epoch to the last; the lowest mean first", "mean", False, NEVER_NEEDED),
+    SampleList(
+        "suspected",
+        "Suspected labels",
+        "the highest scores over the epochs, late ones more: look at these labels first",
+        "suspicion",
+        True,
+    ),
+    SampleList(
+        "never-learned",
+        "Never learned",
+        "not known whenever they were trained; the highest mean first",
+        "mean",
+        True,
+        NEVER_LEARNED,
+    ),
+    SampleList(
+        "forgotten", "Forgotten", "known, then not known the next time; the most often first", "forgetting_events", True
+    ),
+    SampleList(
+        "useful",
+        "Most useful",
+        "not known at first, and known at the end; the most changed first",
+        "variability",
+        True,
+        LEARNED,
+    ),
+    SampleList(
+        "never-needed",
+        "Never needed",
+        "known whenever they were trained; the lowest mean first",
+        "mean",
+        False,
+        NEVER_NEEDED,
+    ),
 )
 WITHOUT_HISTORY = (
     SampleList("highest", "Highest last score", "the hardest samples when they were last trained", "score", True),
@@ -166,8 +195,8 @@ def _cards(run: RunView) -> str:
         cards.append(("noise", f"{mean:.2f}", "noise factor", f"as if batches were {mean:.2f} times smaller"))
     if (told := run.dynamics) is not None:
         for what, flags, words in (
-            ("never needed", told.never_needed, "known from the first epoch to the last"),
-            ("never learned", told.never_learned, "known in no epoch"),
+            ("never needed", told.never_needed, "known whenever they were trained"),
+            ("never learned", told.never_learned, "not known whenever they were trained"),
         ):
             count = int(flags.sum())
             cards.append((what, f"{count:,}", what, f"{percent(count / run.size)} of the samples: {words}"))
@@ -241,7 +270,9 @@ def smallest(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32)
 
 
-def chosen(one: SampleList, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+def chosen(
+    one: SampleList, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.bool_], count: int
+) -> NDArray[np.int64]:
     """The first ``count`` samples of a list, of those that ``rows`` marks: the page's script takes the same."""
     keys = columns[one.column].astype(np.int64)
     within = rows & (keys > 0)
@@ -276,9 +307,7 @@ def _exhibits(run: RunView, columns: Mapping[str, NDArray[Any]]) -> dict[int, st
     return exhibits
 
 
-def _trajectories(
-    run: RunView, columns: Mapping[str, NDArray[Any]], shown: Sequence[int]
-) -> dict[str, NDArray[Any]]:
+def _trajectories(run: RunView, columns: Mapping[str, NDArray[Any]], shown: Sequence[int]) -> dict[str, NDArray[Any]]:
     """The codes of every epoch, of all samples or of as many as keep the page small: those shown, then by chance."""
     told = run.dynamics
     if told is None:
@@ -296,10 +325,15 @@ def _trajectories(
 def _history(run: RunView) -> dict[str, Any]:
     told = run.dynamics
     if told is None:
-        return {"level": None, "known": []}
+        return {"thresholds": [], "known": []}
     tables = [np.where(np.isnan(values), 0, values).tolist() for values in told.values]
     kinds = list({str(table[-1]): table for table in tables}.values())
-    return {"level": told.level, "known": list(told.epochs), "values": kinds, "kind": [kinds.index(t) for t in tables]}
+    return {
+        "thresholds": list(told.thresholds),
+        "known": list(told.epochs),
+        "values": kinds,
+        "kind": [kinds.index(table) for table in tables],
+    }
 
 
 def _distribution(run: RunView) -> dict[str, Any]:
