@@ -110,6 +110,7 @@ def linear_model(images: torch.Tensor, labels: torch.Tensor) -> nn.Module:
 
 
 def main() -> None:
+    """Train what is asked for and not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)

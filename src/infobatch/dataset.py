@@ -394,8 +394,16 @@ class InfoBatch(Dataset[Any]):
 
         state, epochs = self._run.state_dict(), self._run.stats().epochs
         if self._run.ranks.here()[0] == 0:
-            shown = {"render": render, "labels": labels, "samples": samples, "title": title}
-            write_page(state, path, dataset=self.dataset, epochs=epochs, **shown)
+            write_page(
+                state,
+                path,
+                render=render,
+                labels=labels,
+                samples=samples,
+                dataset=self.dataset,
+                epochs=epochs,
+                title=title,
+            )
 
     # -- stopping and going on -----------------------------------------------------------------------------------
 

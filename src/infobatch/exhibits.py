@@ -61,7 +61,8 @@ def as_html(content: Any) -> str:
     if _is_pil(content):
         return _picture(content)
     raise TypeError(
-        f"got a {type(content).__name__}: give a picture (PIL, array, tensor), a text, bytes of a sound, or infobatch.Html"
+        f"got a {type(content).__name__}: give a picture (PIL, array, tensor), a text, bytes of a sound, or "
+        "infobatch.Html"
     )
 
 
@@ -92,11 +93,10 @@ def is_picture(array: NDArray[Any]) -> bool:
     >>> [is_picture(np.zeros(shape)) for shape in [(28, 28), (1, 28, 28), (32, 32, 3), (10,), (3, 2)]]
     [True, True, True, False, False]
     """
-    if array.ndim == 3 and array.shape[0] in (1, 3, 4):
-        return min(array.shape[1:]) >= 4
-    if array.ndim == 3 and array.shape[2] not in (1, 3, 4):
-        return False
-    return array.ndim in (2, 3) and min(array.shape[:2]) >= 4
+    sides: tuple[int, ...] = array.shape
+    if array.ndim == 3:
+        sides = sides[1:] if sides[0] in (1, 3, 4) else sides[:2] if sides[2] in (1, 3, 4) else ()
+    return len(sides) == 2 and min(sides) >= 4
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -159,7 +159,7 @@ def _failure(words: str) -> str:
 
 @contextlib.contextmanager
 def same_random_state() -> Iterator[None]:
-    """Leave the random generators as they were: a sample may be augmented, and training must go on as without a page."""
+    """Leave the random generators as they were: reading a sample may augment it, and must not change the training."""
     python, old = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(devices=[]):

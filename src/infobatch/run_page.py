@@ -19,7 +19,7 @@ MOST_LABELS = 10_000
 
 
 def find_state(content: Any) -> dict[str, Any]:
-    """The state of a run in a checkpoint: the checkpoint itself, or a part of it, however deep; it must be the only one.
+    """The state of a run in a checkpoint: the checkpoint itself, or a part of it, however deep; the only one.
 
     >>> find_state({"model": {}, "data": {"version": 3, "scores": 0, "plan": 0}})["version"]
     3
@@ -28,8 +28,8 @@ def find_state(content: Any) -> dict[str, Any]:
     if len(states_here) != 1:
         many = "none" if not states_here else str(len(states_here))
         raise ValueError(
-            f"the file must hold the state of one InfoBatch, and holds {many}: save train_data.state_dict(), alone or in "
-            "a dict"
+            f"the file must hold the state of one InfoBatch, and holds {many}: save train_data.state_dict(), alone or "
+            "in a dict"
         )
     return states_here[0]
 
@@ -139,8 +139,8 @@ def _coded(labels: ArrayLike | None, size: int) -> tuple[list[str], NDArray[np.i
     values = np.asarray(labels)
     if values.ndim != 1 or len(values) != size:
         raise ValueError(
-            f"labels must hold one label for each of the {size} samples, got the shape {values.shape}: give them in the "
-            "order of the data set"
+            f"labels must hold one label for each of the {size} samples, got the shape {values.shape}: give them in "
+            "the order of the data set"
         )
     found, codes = np.unique(values if values.dtype.kind in "iub" else values.astype(str), return_inverse=True)
     if len(found) > MOST_LABELS:

@@ -94,5 +94,5 @@ class SampleTable(Mapping[str, NDArray[Any]]):
 
 def _cells(column: NDArray[Any]) -> list[Any]:
     if column.dtype.kind != "f":
-        return column.tolist()
+        return list(column.tolist())
     return ["" if value != value else f"{value:.7g}" for value in column.tolist()]

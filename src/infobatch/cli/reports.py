@@ -25,7 +25,7 @@ def report(
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(help="For a state: the samples' labels, one per line (.txt, .csv) or as an array (.npy)."),
+        typer.Option(help="For a state: the samples' labels, one per line (.txt) or an array (.npy)."),
     ] = None,
 ) -> None:
     """Compare the finished runs in some folders: a table and, with --out, a page to look at.
@@ -38,9 +38,7 @@ def report(
         report_state(runs, out, labels)
         return
     if labels is not None:
-        raise typer.BadParameter(
-            "labels are for the page of one run: name the file of its state", param_hint="--labels"
-        )
+        raise typer.BadParameter("labels are for the page of one state: name its file", param_hint="--labels")
     try:
         results = read_results(runs, margin)
         if out is not None:

@@ -1,7 +1,7 @@
 """The scores of every epoch, one byte a sample: kept when the user asks for it, and only then.
 
-A byte holds a score on a log scale. An epoch whose scores are all 0 or above has 253 steps from 1e-6 to 1e6, each 11.5 %
-above the one before; an epoch with scores below 0 has 126 steps on each side.
+A byte holds a score on a log scale. An epoch whose scores are all 0 or above has 253 steps from 1e-6 to 1e6, each
+11.5 % above the one before; an epoch with scores below 0 has 126 steps on each side.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class ScoreHistory:
 
     def codes_of(self, epoch: int) -> NDArray[np.uint8]:
         """The codes of one epoch."""
-        return self.codes[epoch % self.rows]
+        codes: NDArray[np.uint8] = self.codes[epoch % self.rows]
+        return codes
 
     def of(self, epoch: int) -> NDArray[np.float32]:
         """The scores of one epoch; NaN where a sample was left out or had none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,7 @@ class Trajectories:
     times_trained: NDArray[np.int32]
     mean: NDArray[np.float32]
     variability: NDArray[np.float32]  # the standard deviation of its scores
-    forgetting_events: NDArray[
-        np.int32
-    ]  # times it was known, and not the next time it was trained, with a higher score
+    forgetting_events: NDArray[np.int32]  # times it was known, and not the next time, with a higher score
     suspicion: NDArray[np.float32]
     never_learned: NDArray[np.bool_]  # not known whenever it was trained
     never_needed: NDArray[np.bool_]  # known whenever it was trained
@@ -35,7 +34,7 @@ class Trajectories:
     @property
     def times_left_out(self) -> NDArray[np.int32]:
         """Epochs in which a sample was not trained."""
-        return np.int32(len(self.epochs)) - self.times_trained
+        return np.asarray(len(self.epochs) - self.times_trained, np.int32)
 
 
 def measure(history: ScoreHistory) -> Trajectories:
@@ -91,7 +90,7 @@ def _epochs(history: ScoreHistory) -> Iterator[tuple[int, NDArray[np.float32], N
         yield epoch, scores, last
 
 
-def _course(history: ScoreHistory, thresholds: tuple[float, ...]) -> dict[str, NDArray[np.bool_] | NDArray[np.int32]]:
+def _course(history: ScoreHistory, thresholds: tuple[float, ...]) -> dict[str, NDArray[Any]]:
     """When each sample was known, and when not."""
     size = history.size
     events = np.zeros(size, np.int32)

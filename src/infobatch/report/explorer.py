@@ -1,15 +1,13 @@
 """The page of one run: what was saved, and the sample explorer. It opens with a million samples.
 
-The page carries its numbers as one deflated block of bytes, a column after the other; its script unpacks and draws them.
+The page carries its numbers as one deflated block of bytes, a column after the other; its script unpacks and draws
+them.
 """
 
 from __future__ import annotations
 
-import base64
 import html
-import math
 import os
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..records import title
+from .block import FEW_STEPS, STEPS, TAIL, pack, quantise, scale_of, smallest, tail_steps
 from .charts import as_json
+from .distribution import Counts, spread
 from .numbers import percent
 from .parts import digest, read_part
 
 LISTED = 60  # samples of a list that are shown at once
 PER_LABEL = 200  # suspected labels, over all labels, that can be shown when one label is looked at
-STEPS, FEW_STEPS = 4095, 255  # of a number on the page: for the map and the order of lists, and to be read only
 TRAJECTORIES = 1_500_000  # bytes of scores by epoch on the page; with more samples, those of some
 EXHIBITS = 2_500_000  # characters of pictures, texts and sounds on the page
-TAIL = 296  # steps of a rank per factor of e
-BINS = 48
 NEVER_LEARNED, NEVER_NEEDED, LEARNED = 1, 2, 4
+Columns = Mapping[str, NDArray[Any]]
+COLUMNS = ("mean", "variability", "suspicion", "times_trained", "forgetting_events")
 
 
 class EpochRow(NamedTuple):
@@ -50,7 +49,7 @@ class Dynamics:
 
     epochs: Sequence[int]
     thresholds: Sequence[float]  # per epoch: a sample is known where its score is below
-    columns: Mapping[str, NDArray[Any]]  # mean, variability, suspicion, times_trained, forgetting_events
+    columns: Columns  # those of COLUMNS
     never_learned: NDArray[np.bool_]
     never_needed: NDArray[np.bool_]
     learned: NDArray[np.bool_]
@@ -89,37 +88,21 @@ LISTS = (
     SampleList(
         "suspected",
         "Suspected labels",
-        "the highest scores over the epochs, late ones more: look at these labels first",
+        "look at these labels first: the highest scores over the epochs",
         "suspicion",
         True,
     ),
-    SampleList(
-        "never-learned",
-        "Never learned",
-        "not known whenever they were trained; the highest mean first",
-        "mean",
-        True,
-        NEVER_LEARNED,
-    ),
-    SampleList(
-        "forgotten", "Forgotten", "known, then not known the next time; the most often first", "forgetting_events", True
-    ),
+    SampleList("never-learned", "Never learned", "never known; the highest mean first", "mean", True, NEVER_LEARNED),
+    SampleList("forgotten", "Forgotten", "known, then not; the most often first", "forgetting_events", True),
     SampleList(
         "useful",
         "Most useful",
-        "not known at first, and known at the end; the most changed first",
+        "not known at some time, known at the end; the most changed first",
         "variability",
         True,
         LEARNED,
     ),
-    SampleList(
-        "never-needed",
-        "Never needed",
-        "known whenever they were trained; the lowest mean first",
-        "mean",
-        False,
-        NEVER_NEEDED,
-    ),
+    SampleList("never-needed", "Never needed", "always known; the lowest mean first", "mean", False, NEVER_NEEDED),
 )
 WITHOUT_HISTORY = (
     SampleList("highest", "Highest last score", "the hardest samples when they were last trained", "score", True),
@@ -148,7 +131,7 @@ def page(run: RunView) -> str:
         "listed": LISTED,
         "tail": TAIL,
         "epochs": [row._asdict() for row in run.epochs],
-        "distribution": _distribution(run),
+        "distribution": spread(*_score_counts(run)),
         "exhibits": exhibits,
         **_history(run),
     }
@@ -180,9 +163,9 @@ def _notes(run: RunView) -> str:
         return ""
     return (
         '<p class="note" role="note">This run kept no history, so that only the last score of each sample is known. '
-        "<code>InfoBatch(..., history=True)</code> adds the map of all samples, suspected labels, samples that were never "
-        "learned, forgotten or never needed, and each sample’s scores over the epochs, for one byte per sample and "
-        "epoch.</p>"
+        "<code>InfoBatch(..., history=True)</code> adds the map of all samples, suspected labels, samples that were "
+        "never learned, forgotten or never needed, and each sample’s scores over the epochs, for one byte per sample "
+        "and epoch.</p>"
     )
 
 
@@ -195,8 +178,8 @@ def _cards(run: RunView) -> str:
         cards.append(("noise", f"{mean:.2f}", "noise factor", f"as if batches were {mean:.2f} times smaller"))
     if (told := run.dynamics) is not None:
         for what, flags, words in (
-            ("never needed", told.never_needed, "known whenever they were trained"),
-            ("never learned", told.never_learned, "not known whenever they were trained"),
+            ("never needed", told.never_needed, "known in every epoch they were trained in"),
+            ("never learned", told.never_learned, "known in no epoch"),
         ):
             count = int(flags.sum())
             cards.append((what, f"{count:,}", what, f"{percent(count / run.size)} of the samples: {words}"))
@@ -218,7 +201,7 @@ def _columns(run: RunView) -> tuple[dict[str, NDArray[Any]], dict[str, dict[str,
     columns: dict[str, NDArray[Any]] = {}
     about: dict[str, dict[str, float]] = {}
     told = run.dynamics
-    scale = _scale(run.scores if told is None else told.columns["mean"])
+    scale = scale_of(run.scores if told is None else told.columns["mean"])
     columns["score"], about["score"] = quantise(run.scores, scale, STEPS if told is None else FEW_STEPS)
     if told is not None:
         for name in ("mean", "variability"):
@@ -233,46 +216,7 @@ def _columns(run: RunView) -> tuple[dict[str, NDArray[Any]], dict[str, dict[str,
     return columns, about
 
 
-def quantise(values: NDArray[Any], scale: float, most: int = STEPS) -> tuple[NDArray[Any], dict[str, float]]:
-    """Numbers as steps from 1 to ``most``, 0 where there is none; even steps of asinh(value / scale).
-
-    Near 0 that is a linear scale, far from it a logarithmic one, on both sides.
-    """
-    known = np.isfinite(values)
-    bent = np.arcsinh(np.where(known, values, 0).astype(np.float64) / scale)
-    low, high = (float(bent[known].min()), float(bent[known].max())) if known.any() else (0.0, 1.0)
-    steps = 1 + np.rint((bent - low) / ((high - low) or 1) * (most - 1))
-    told = {"low": low, "high": high, "scale": scale, "steps": most - 1}
-    return smallest(np.where(known, steps, 0)), told
-
-
-def tail_steps(values: NDArray[Any]) -> NDArray[Any]:
-    """Ranks as steps that are fine at the top: of N values, 1 + 296 · ln(N / (values that are at least as high)).
-
-    >>> tail_steps(np.array([0.1, 0.9, np.nan, 0.5])).tolist()
-    [1, 326, 0, 121]
-    """
-    known = np.flatnonzero(np.isfinite(values))
-    order = known[np.argsort(-values[known], kind="stable")]
-    steps = np.zeros(len(values))
-    steps[order] = 1 + np.rint(TAIL * np.log(len(order) / np.arange(1, len(order) + 1)))
-    return smallest(steps)
-
-
-def _scale(values: NDArray[Any]) -> float:
-    size = np.abs(values[np.isfinite(values)])
-    return float(size.mean()) / 2 or 1.0 if len(size) else 1.0
-
-
-def smallest(values: NDArray[Any]) -> NDArray[Any]:
-    """Whole numbers from 0 on in as few bytes as they need."""
-    most = int(values.max(initial=0))
-    return values.astype(np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32)
-
-
-def chosen(
-    one: SampleList, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.bool_], count: int
-) -> NDArray[np.int64]:
+def chosen(one: SampleList, columns: Columns, rows: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
     """The first ``count`` samples of a list, of those that ``rows`` marks: the page's script takes the same."""
     keys = columns[one.column].astype(np.int64)
     within = rows & (keys > 0)
@@ -283,7 +227,7 @@ def chosen(
     return found[order[:count]]
 
 
-def _shown(run: RunView, columns: Mapping[str, NDArray[Any]]) -> list[int]:
+def _shown(run: RunView, columns: Columns) -> list[int]:
     """The samples that are shown as themselves: first those of the lists, in turn, then some per label."""
     every = np.ones(run.size, bool)
     lists = [chosen(one, columns, every, LISTED).tolist() for one in _lists(run)]
@@ -296,7 +240,7 @@ def _shown(run: RunView, columns: Mapping[str, NDArray[Any]]) -> list[int]:
     return list(dict.fromkeys(order))
 
 
-def _exhibits(run: RunView, columns: Mapping[str, NDArray[Any]]) -> dict[int, str | None]:
+def _exhibits(run: RunView, columns: Columns) -> dict[int, str | None]:
     """The samples as HTML, by index, as many as keep the page small; None for one that only has its scores shown."""
     exhibits: dict[int, str | None] = {}
     room = EXHIBITS
@@ -307,7 +251,7 @@ def _exhibits(run: RunView, columns: Mapping[str, NDArray[Any]]) -> dict[int, st
     return exhibits
 
 
-def _trajectories(run: RunView, columns: Mapping[str, NDArray[Any]], shown: Sequence[int]) -> dict[str, NDArray[Any]]:
+def _trajectories(run: RunView, columns: Columns, shown: Sequence[int]) -> dict[str, NDArray[Any]]:
     """The codes of every epoch, of all samples or of as many as keep the page small: those shown, then by chance."""
     told = run.dynamics
     if told is None:
@@ -336,77 +280,13 @@ def _history(run: RunView) -> dict[str, Any]:
     }
 
 
-def _distribution(run: RunView) -> dict[str, Any]:
-    """Per epoch, the share of the trained samples' scores in each bin; without a history, of the last scores."""
+def _score_counts(run: RunView) -> tuple[list[int], list[Counts]]:
+    """(epochs, the scores of the samples that were trained in each); without a history, the last scores."""
     if run.dynamics is None:
         known = run.scores[np.isfinite(run.scores)].astype(np.float64)
-        parts = [(known, np.ones(len(known)))] if len(known) else []
-        epochs = [run.epochs[-1].epoch] if run.epochs else [0]
-    else:
-        parts = [
-            (values[2:].astype(np.float64), np.bincount(codes, minlength=256)[2:].astype(np.float64))
-            for codes, values in zip(run.dynamics.codes, run.dynamics.values, strict=True)
-        ]
-        parts = [(values[np.isfinite(values)], count[np.isfinite(values)]) for values, count in parts]
-        epochs = list(run.dynamics.epochs)
-    there = np.concatenate([values[count > 0] for values, count in parts]) if parts else np.zeros(0)
-    if not len(there):
-        return {"epochs": [], "shares": [], "ticks": [], "edges": []}
-    bend, back = _log_scale(there) if there.min() >= 0 else _both_sides(there)
-    places = bend(there)
-    edges = np.linspace(places.min(), max(places.max(), places.min() + 1e-9), BINS + 1)
-    shares = [_shares(bend(values), count, edges).round(5).tolist() for values, count in parts]
-    step = float(edges[1] - edges[0])
-    ticks = [((bend(np.array([v]))[0] - edges[0]) / step, v) for v in _round_values(there)]
-    return {
-        "epochs": epochs,
-        "shares": shares,
-        "edges": back(edges).tolist(),
-        "ticks": [[float(place), float(value)] for place, value in ticks if 0 <= place <= BINS],
-    }
-
-
-def _shares(places: NDArray[Any], count: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.float64]:
-    """The share of the counts in each bin; what lies at one place is spread as far as half-way to its neighbours."""
-    order = np.argsort(places, kind="stable")
-    places, count = places[order], count[order]
-    middles = (places[1:] + places[:-1]) / 2
-    borders = np.concatenate([[min(edges[0], places[0])], middles, [max(edges[-1], places[-1])]])
-    below = np.interp(edges, borders, np.concatenate([[0.0], np.cumsum(count)]))
-    below[0], below[-1] = 0, count.sum()
-    return np.diff(below) / max(float(count.sum()), 1.0)
-
-
-Bend = Callable[[NDArray[Any]], NDArray[Any]]
-
-
-def _log_scale(values: NDArray[Any]) -> tuple[Bend, Bend]:
-    least = max(float(values[values > 0].min(initial=math.inf)), 1e-6) if (values > 0).any() else 1e-6
-    return lambda v: np.log10(np.maximum(v, least / 2)), lambda p: 10**p
-
-
-def _both_sides(values: NDArray[Any]) -> tuple[Bend, Bend]:
-    scale = _scale(values)
-    return lambda v: np.arcsinh(v / scale), lambda p: np.sinh(p) * scale
-
-
-def _round_values(values: NDArray[Any]) -> list[float]:
-    """Powers of ten on both sides of 0, as far as the values go."""
-    top = float(np.abs(values).max()) or 1.0
-    sizes = [10.0**power for power in range(-7, 7) if 10.0**power <= top * 1.0001]
-    return [-s for s in sizes] + sizes if values.min() < 0 else sizes
-
-
-def pack(columns: Mapping[str, NDArray[Any]]) -> tuple[str, list[dict[str, Any]]]:
-    """(one deflated block of all columns as base64, where each of them lies in it).
-
-    The bytes of numbers of two or four bytes stand apart, all first ones, then all second ones: they deflate better.
-    """
-    parts, layout, at = [], [], 0
-    for name, values in columns.items():
-        little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-        planes = little.view(np.uint8).reshape(len(values), values.dtype.itemsize).T
-        parts.append(np.ascontiguousarray(planes).tobytes())
-        layout.append({"name": name, "at": at, "count": len(values), "bytes": values.dtype.itemsize})
-        at += len(parts[-1])
-    return base64.b64encode(zlib.compress(b"".join(parts), 6)).decode(), layout
+        return [run.epochs[-1].epoch if run.epochs else 0], [(known, np.ones(len(known)))]
+    parts = []
+    for codes, values in zip(run.dynamics.codes, run.dynamics.values, strict=True):
+        known = np.isfinite(values)
+        parts.append((values[known].astype(np.float64), np.bincount(codes, minlength=256)[known].astype(np.float64)))
+    return list(run.dynamics.epochs), parts

@@ -21,8 +21,8 @@ from ..records import RunRecord
 from .album import Album, Pictures, hardest, most_pruned
 from .charts import as_json, chart_data, colour, has_inside
 from .numbers import percent
-from .parts import digest, read_part
 from .outcome import Outcome
+from .parts import digest, read_part
 from .results import Note, Results, name_seeds, place
 from .statistics import digits_of
 
