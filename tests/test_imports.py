@@ -68,15 +68,19 @@ FACES: dict[str, set[str]] = {
     "records": set(),
     "checkpoint": {"torch", "files"},
     "run": CORE | {"distributed"},
-    "dataset": FACADE,
-    "__init__": FACADE | {"dataset", "integrations", "static"},  # the last two when they are asked for
+    "sample_table": {"numpy", "core", "files", "pyarrow"},  # the last one when a file of it is asked for
+    "exhibits": {"numpy", "torch", "PIL"},  # the last one where a picture is shown
+    "run_page": {"numpy", "core", "sample_table", "exhibits", "report"},  # the last one when a page is written
+    "dataset": FACADE | {"sample_table", "run_page"},
+    "__init__": FACADE | {"dataset", "exhibits", "integrations", "static"},  # the last two when they are asked for
     "integrations": FACADE | {"dataset", "integrations"},  # and in each file its own framework: see FRAMEWORKS
     "report": {"numpy", "matplotlib", "rich", "PIL", "report", "records"},
     "lab": FACADE
     | {"dataset", "infobatch", "integrations", "lab", "records", "report", "static"}
     | {"datasets", "diffusers", "peft", "PIL", "scipy", "segmentation_models_pytorch", "timm", "tokenizers"}
     | {"torchmetrics", "transformers"},
-    "cli": {"infobatch", "core", "methods", "static", "lab", "report", "typer", "rich", "cli"},
+    "cli": {"infobatch", "core", "methods", "static", "lab", "report", "typer", "rich", "cli"}
+    | {"numpy", "checkpoint", "run_page"},
 }
 # The framework that each file of integrations/ is the only one to import.
 FRAMEWORKS: dict[str, set[str]] = {

@@ -32,11 +32,11 @@ def report(
 
     Of a file with the state of a run: what was saved, and a page about its samples.
     """
-    if out is not None:
-        check_path("--out", out, (".html",))
     if any(path.is_file() for path in runs):
         report_state(runs, out, labels)
         return
+    if out is not None:
+        check_path("--out", out, (".html",))
     if labels is not None:
         raise typer.BadParameter("labels are for the page of one state: name its file", param_hint="--labels")
     try:
@@ -55,6 +55,8 @@ def report_state(files: list[Path], out: Path | None, labels: Path | None) -> No
     if len(files) > 1:
         raise typer.BadParameter("give one file with the state of a run, or folders with runs", param_hint="RUNS")
     path = files[0].with_suffix(".html") if out is None else out
+    if path.suffix.lower() != ".html":
+        raise typer.BadParameter(f"{path} must end in .html.", param_hint="--out")
     try:
         state = find_state(checkpoint.load(files[0]))
         named = None if labels is None else read_labels(labels)

@@ -69,6 +69,7 @@ def in_bytes(count: int) -> str:
 class ScoreHistory:
     """The scores of the last ``rows`` epochs, of ``size`` samples each: ``rows`` · ``size`` bytes.
 
+    A sample counts as trained where the run counts it as done; a loss that was not finite leaves the score it had.
     Epoch e has the row e modulo ``rows``, so that it takes the place of the oldest one.
 
     >>> history = ScoreHistory(rows=2, size=3)
