@@ -84,9 +84,7 @@ def test_a_function_that_fails_is_quoted_and_escaped() -> None:
     def render(index: int) -> str:
         raise RuntimeError(f"no <file> {index}")
 
-    assert show(render, 3) == (
-        '<p class="failure">render failed for sample 3: RuntimeError: no &lt;file&gt; 3</p>'
-    )
+    assert show(render, 3) == ('<p class="failure">render failed for sample 3: RuntimeError: no &lt;file&gt; 3</p>')
 
 
 def test_random_augmentation_does_not_change_the_training() -> None:

@@ -145,6 +145,6 @@ def _coded(labels: ArrayLike | None, size: int) -> tuple[list[str], NDArray[np.i
     found, codes = np.unique(values if values.dtype.kind in "iub" else values.astype(str), return_inverse=True)
     if len(found) > MOST_LABELS:
         raise ValueError(
-            f"labels has {len(found):,} different ones; a page can filter by up to {MOST_LABELS:,}: give classes"
+            f"labels must be classes, at most {MOST_LABELS:,} different ones to filter by, got {len(found):,}"
         )
     return [str(name) for name in found], codes.astype(np.int64)

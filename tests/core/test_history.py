@@ -216,7 +216,9 @@ def test_its_memory_is_said_before(caplog: pytest.LogCaptureFixture) -> None:
     assert data._run.score_history.codes.nbytes == 200_000
 
 
-@pytest.mark.parametrize(("history", "error"), [(0, ValueError), (-3, ValueError), (2.5, TypeError), ("all", TypeError)])
+@pytest.mark.parametrize(
+    ("history", "error"), [(0, ValueError), (-3, ValueError), (2.5, TypeError), ("all", TypeError)]
+)
 def test_a_wrong_number_of_epochs_is_named(history: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="history must be .*the number of last epochs to keep; True keeps all, False none"):
         make(history)

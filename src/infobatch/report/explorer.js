@@ -498,4 +498,5 @@
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMap);
   }
   document.documentElement.dataset.ready = "yes";
+  performance.mark("ready");
 })();
