@@ -1,7 +1,8 @@
 """How many of the most suspected labels are wrong: python judge.py OUT records.json.
 
 Reads what train.py and with_cleanlab.py wrote. ``precision`` is that among as many samples as there are wrong labels,
-``average precision`` is over the whole order. ``ours`` goes through the history's bytes, as ``train_data.table()`` does.
+``average precision`` is over the whole order. ``ours`` goes through the history's bytes, as ``train_data.table()``
+does.
 """
 
 import json

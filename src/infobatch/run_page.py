@@ -121,9 +121,7 @@ def _dynamics(table: SampleTable) -> Any:
     return explorer.Dynamics(
         epochs=told.epochs,
         thresholds=told.thresholds,
-        columns={
-            name: table[name] for name in ("mean", "variability", "suspicion", "times_trained", "forgetting_events")
-        },
+        columns={name: table[name] for name in explorer.COLUMNS},
         never_learned=told.never_learned,
         never_needed=told.never_needed,
         learned=told.learned,

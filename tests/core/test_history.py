@@ -163,6 +163,8 @@ def test_resumed_anywhere_it_is_the_history_of_the_uninterrupted_run(
     if stay and second.position[0] == second.position[1]:
         second.set_epoch(second.epoch + 1)
     train(second, loader, (4, 99))
+    for run in (whole, second):
+        run.set_epoch(5)
     one, other = whole.state_dict()["score history"], second.state_dict()["score history"]
     assert {name: value.tolist() for name, value in one.items()} == {
         name: value.tolist() for name, value in other.items()
@@ -179,7 +181,7 @@ def test_states_with_and_without_a_history_load_into_each_other() -> None:
     without.load_state_dict(state)  # its history is dropped
     assert "score history" not in without.state_dict()
     train(without, other, (3, 99))
-    late, third = make(True)
+    late, _ = make(True)
     late.load_state_dict(without.state_dict())  # begins with the epoch that the state had done
     assert late._run.score_history.epochs_known() == [3]
     shorter, _ = make(2)
@@ -220,15 +222,15 @@ def test_its_memory_is_said_before(caplog: pytest.LogCaptureFixture) -> None:
     ("history", "error"), [(0, ValueError), (-3, ValueError), (2.5, TypeError), ("all", TypeError)]
 )
 def test_a_wrong_number_of_epochs_is_named(history: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="history must be .*the number of last epochs to keep; True keeps all, False none"):
+    with pytest.raises(error, match=r"history must be .*the number of last epochs to keep; True keeps all, False none"):
         make(history)
 
 
 def test_a_loss_that_is_not_finite_does_not_look_like_a_sample_that_was_left_out() -> None:
     data, loader = make(True)
+    for (samples,) in loader:
+        data.update(torch.where(samples == 3, torch.nan, samples))
     with pytest.warns(RuntimeWarning, match="NaN or infinite"):
-        for (samples,) in loader:
-            data.update(torch.where(samples == 3, torch.nan, samples))
         data.set_epoch(1)
     table = data.table()
     assert table["times_trained"].tolist() == [1] * 23

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,7 +44,7 @@ def test_as_the_slow_twin(rows: list[list[float | None]]) -> None:
         assert measured.times_left_out[i] == sum(row[i] is None for row in rows)
         if not scores:
             assert np.isnan([measured.mean[i], measured.variability[i], measured.suspicion[i]]).all()
-            assert not (measured.never_learned[i] or measured.never_needed[i] or measured.learned[i])
+            assert not measured.never_learned[i] | measured.never_needed[i] | measured.learned[i]
             continue
         assert measured.mean[i] == pytest.approx(np.mean(scores), rel=1e-5)
         assert measured.variability[i] == pytest.approx(np.std(scores), rel=1e-4, abs=1e-6)
@@ -54,7 +56,7 @@ def test_as_the_slow_twin(rows: list[list[float | None]]) -> None:
         weighed = [(max(np.sqrt(e), 1e-3), row[i]) for e, row in enumerate(carried[1:]) if row[i] == row[i]]
         suspects.append((i, sum(w * v for w, v in weighed) / sum(w for w, _ in weighed)))
     order = sorted(suspects, key=lambda pair: pair[1])
-    for (i, low), (j, high) in zip(order, order[1:], strict=False):
+    for (i, low), (j, high) in pairwise(order):
         if high > low * 1.0001:
             assert measured.suspicion[i] < measured.suspicion[j]
 

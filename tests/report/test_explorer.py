@@ -1,4 +1,4 @@
-"""The page of one run in a real browser: what it tells, what can be done with it, and how fast a million samples open."""
+"""The page of one run in a real browser: what it tells, what it does, and how fast a million samples open."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ from report.browser import CHROMIUM, DRIVER, MISSING, Browser, browser
 pytestmark = pytest.mark.slow  # a real browser
 
 EVIL = """<img src=x onerror="document.title='owned'"> & '"</script>${data}"""
+# How many pixels of the map are not empty.
+DRAWN = """
+const canvas = document.querySelector("#map canvas");
+const bytes = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+return bytes.filter((byte, i) => i % 4 === 3 && byte > 0).length
+"""
+PICK_LABEL = """
+const choice = document.getElementById("label");
+choice.value = arguments[0];
+choice.dispatchEvent(new Event("change"))
+"""
 VALUES = np.concatenate([[np.nan, np.nan, 0.0], np.geomspace(1e-6, 1e6, 253)]).astype(np.float32)
 
 
@@ -113,8 +124,7 @@ def test_nothing_is_asked_for_elsewhere_and_nothing_is_complained_of(chromium: B
             assert chromium.requests() == [path.as_uri()]
             assert chromium.run("return document.documentElement.scrollWidth") == width
             assert "NaN" not in chromium.run("return document.querySelector('main').innerHTML")
-            drawn = "const c = document.querySelector('#map canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n"
-            assert chromium.run(drawn) > 500
+            assert chromium.run(DRAWN) > 500
 
 
 def test_lists_are_those_of_python_under_every_label(chromium: Browser, path: Path) -> None:
@@ -122,10 +132,7 @@ def test_lists_are_those_of_python_under_every_label(chromium: Browser, path: Pa
     run = view()
     columns = columns_of(run)
     for code in (-1, 1):
-        chromium.run(
-            "const s = document.getElementById('label'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))",
-            code,
-        )
+        chromium.run(PICK_LABEL, code)
         rows = np.ones(500, bool) if code < 0 else run.label_codes == code
         for number, one in enumerate(explorer.LISTS):
             chromium.click(".picker button", number)
@@ -217,7 +224,8 @@ def test_labels_and_titles_cannot_do_anything(chromium: Browser, tmp_path: Path)
 
 
 def test_html_of_the_user_is_shown_without_its_scripts(chromium: Browser, tmp_path: Path) -> None:
-    content = "<b style='color: red'>bold</b><script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
+    owned = "document.title = 'owned'"
+    content = f"<b style='color: red'>bold</b><script>{owned}</script><img src=x onerror=\"{owned}\">"
     explorer.write(view(show=lambda index: content), tmp_path / "page.html")
     opened(chromium, tmp_path / "page.html")
     assert chromium.find("#exhibit b").text == "bold"
@@ -273,7 +281,7 @@ def test_a_million_samples_open_in_three_seconds_and_fifteen_megabytes(chromium:
             break
     print(f"{path.stat().st_size / 1e6:.1f} MB, opened in {[round(t) for t in times]} ms")
     assert min(times) < 3000
-    chromium.run("const s = document.getElementById('label'); s.value = 1; s.dispatchEvent(new Event('change'))")
+    chromium.run(PICK_LABEL, 1)
     assert all(index % 3 == 1 for index in listed(chromium))
     unseen = chromium.find("#index")
     unseen.send_keys("500001")
