@@ -69,8 +69,11 @@ FACES: dict[str, set[str]] = {
     "checkpoint": {"torch", "files"},
     "run": CORE | {"distributed"},
     "forecast": CORE | {"methods", "report"},  # the last one when a picture is asked for
-    "dataset": FACADE,
-    "__init__": FACADE | {"dataset", "integrations", "lab", "static"},  # the last three when they are asked for
+    "sample_table": {"numpy", "core", "files", "pyarrow"},  # the last one when a file of it is asked for
+    "exhibits": {"numpy", "torch", "PIL"},  # the last one where a picture is shown
+    "run_page": {"numpy", "core", "sample_table", "exhibits", "report"},  # the last one when a page is written
+    "dataset": FACADE | {"sample_table", "run_page"},
+    "__init__": FACADE | {"dataset", "exhibits", "integrations", "lab", "static"},  # the last three when asked for
     "integrations": FACADE | {"dataset", "integrations"},  # and in each file its own framework: see FRAMEWORKS
     "report": {"numpy", "matplotlib", "rich", "PIL", "report", "records"},
     "lab": FACADE
@@ -78,7 +81,7 @@ FACES: dict[str, set[str]] = {
     | {"datasets", "diffusers", "peft", "PIL", "rich", "scipy", "segmentation_models_pytorch", "timm", "tokenizers"}
     | {"torchmetrics", "transformers"},
     "cli": {"infobatch", "core", "methods", "static", "checkpoint", "forecast", "lab", "report", "typer", "rich"}
-    | {"cli"},
+    | {"cli", "numpy", "run_page"},
 }
 # The framework that each file of integrations/ is the only one to import.
 FRAMEWORKS: dict[str, set[str]] = {

@@ -8,6 +8,7 @@ from .core.delivery import DriftError
 from .core.plan import EpochPlan
 from .core.weights import PairWeights
 from .dataset import InfoBatch
+from .exhibits import Html
 from .schedule import paced
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DriftError",
     "EpochPlan",
+    "Html",
     "InfoBatch",
     "PairWeights",
     "Trial",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ from . import methods
 from .core.checks import check_dataset, check_flag, check_loss, check_share, check_whole, checked_index, is_real
 from .core.choice import checked_gradients
 from .core.delivery import spawns_worker
+from .core.history import ScoreHistory, in_bytes
 from .core.method import BatchMethod, Gradients, Method
 from .core.plan import EpochPlan, pruning_epochs
 from .core.sampler import PlanSampler, StepSampler
@@ -23,9 +26,11 @@ from .core.turn import read
 from .distributed.ranks import Ranks
 from .forecast import Forecast, forecast, remembered
 from .run import OUTSIDE, Run, Watcher
+from .sample_table import SampleTable
 from .samples import with_index
 
 DEFAULT_RATIO, DEFAULT_DELTA = 0.5, 0.875
+LOG = logging.getLogger(__name__)
 
 
 class MapStyle(Protocol):
@@ -72,6 +77,8 @@ class InfoBatch(Dataset[Any]):
         order: an iterable of indices, drawn anew each epoch, in place of the uniform shuffle.
         seed_samples: let each sample's random draws, as those of augmentation, depend on the seed, the epoch and the
             sample alone, so that a resumed run makes the same ones: see docs/bit-for-bit.md.
+        history: keep every sample's score of every epoch (True), or of the last so many epochs, for :meth:`table` and
+            :meth:`report`: one byte per sample and epoch.
         group: the process group whose ranks share the data, such as a device mesh's data-parallel one; None: all.
         patience: how many seconds ranks wait for each other at the start of an epoch before an error is raised.
         options: further options of the method.
@@ -95,6 +102,7 @@ class InfoBatch(Dataset[Any]):
         strata: ArrayLike | None = None,
         order: Iterable[int] | None = None,
         seed_samples: bool = False,
+        history: bool | int = False,
         group: Any = None,
         patience: float = 120.0,
         **options: Any,
@@ -148,6 +156,7 @@ class InfoBatch(Dataset[Any]):
             by_index=index_key is not None,
             ranks=Ranks(group, float(patience)),
             announce=self._sampler.show,
+            score_history=_score_history(history, len(self), int(num_epochs)),
         )
         self._sampler.planner = self._run
 
@@ -192,7 +201,8 @@ class InfoBatch(Dataset[Any]):
     def __repr__(self) -> str:
         return (
             f"InfoBatch({type(self.dataset).__name__} of {len(self)}, method={self.method.info.name!r}, "
-            f"epoch {self.epoch} of {self.num_epochs}, kept {len(self.plan)})"
+            f"epoch {self.epoch} of {self.num_epochs}, kept {len(self.plan)}"
+            f"{'' if self._run.score_history is None else f', {self._run.score_history}'})"
         )
 
     # -- the epoch -----------------------------------------------------------------------------------------------
@@ -403,6 +413,46 @@ class InfoBatch(Dataset[Any]):
         """Tell ``watcher`` when epochs begin and end, in this process and on this rank; a copy has none."""
         self._run.watcher = watcher
 
+    def table(self) -> SampleTable:
+        """Plain columns, a row per sample: its index and last score and, where ``history`` is kept, how often it was
+        trained and left out, the mean and variability of its scores, how often it was forgotten, and how suspect its
+        label is. With several ranks all of them must call it.
+        """
+        from .run_page import read_table
+
+        return read_table(self._run.state_dict())
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        render: Callable[[int], Any] | None = None,
+        labels: ArrayLike | None = None,
+        samples: Iterable[int] = (),
+        title: str | None = None,
+    ) -> None:
+        """Write a page about this run: what was saved, and where ``history`` is kept, what every sample did.
+
+        ``render`` gives a sample by its index: a picture (PIL, array or tensor), a text, the bytes of a sound, or
+        :class:`infobatch.Html`; without it, pictures and texts are taken from the data set where it has some.
+        ``labels``, one per sample, are told and filtered by. ``samples`` are shown whatever they did. With several
+        ranks all of them must call it, and the first one writes.
+        """
+        from .run_page import write_page
+
+        state, epochs = self._run.state_dict(), self._run.stats().epochs
+        if self._run.ranks.here()[0] == 0:
+            write_page(
+                state,
+                path,
+                render=render,
+                labels=labels,
+                samples=samples,
+                dataset=self.dataset,
+                epochs=epochs,
+                title=title,
+            )
+
     # -- stopping and going on -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
@@ -423,6 +473,19 @@ class InfoBatch(Dataset[Any]):
         """
         if get_worker_info() is None:
             self._run.load_state_dict(state_dict, stay)
+
+
+def _score_history(history: bool | int, size: int, num_epochs: int) -> ScoreHistory | None:
+    """Room for the scores of all epochs, or of the last ``history``; None where none are wanted."""
+    if isinstance(history, bool | np.bool_):
+        rows = num_epochs if history else 0
+    else:
+        check_whole("history", history, 1, "the number of last epochs to keep; True keeps all, False none")
+        rows = min(int(history), num_epochs)
+    if not rows:
+        return None
+    LOG.info("history: %d epochs of %d samples take %s", rows, size, in_bytes(rows * size))
+    return ScoreHistory(rows, size)
 
 
 def _method(method: str | Method, ratio: float, options: dict[str, Any], **common: Any) -> Method:

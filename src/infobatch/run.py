@@ -19,6 +19,7 @@ from .core.booking import Booking
 from .core.checks import check_whole
 from .core.choice import Choice
 from .core.delivery import Delivery, DriftError
+from .core.history import ScoreHistory
 from .core.late import LateBatches
 from .core.method import BatchMethod, Epoch, Gradients, Memory, Method, blank_memory
 from .core.plan import EpochPlan, Slice, generator, shuffled
@@ -82,6 +83,7 @@ class Run:
     by_index: bool
     ranks: Ranks
     announce: Callable[[int, int, int, int, int], None]
+    score_history: ScoreHistory | None = None  # the scores of every epoch, where the user wants them
     plan: EpochPlan = field(init=False)
     position: Position = field(init=False)
     seconds: float = field(default=0.0, init=False)  # spent in the library itself
@@ -221,13 +223,20 @@ class Run:
         with self.timed():
             self._note_history()
             self._booking.close(on_purpose)
-            self._share_scores()
+            everyone = self._share_scores()
+            if self.score_history is not None:
+                self._keep_scores(*self._done_first(everyone))
             self._note_noise(self.plan)
             self._warn_once_of_noise()
             self.table.warn_once_of_rejected()
             self._observe(self.plan, self._seen_in_epoch(), self.memory)
         if self.watcher is not None and self._seen_in_epoch():
             self.watcher.end_epoch(self.plan, self.table.numpy())
+
+    def _keep_scores(self, plan: EpochPlan, done: int) -> None:
+        """Enter the scores of a plan's first ``done`` samples into the history, if one is kept."""
+        if self.score_history is not None and done:
+            self.score_history.write(plan.epoch, np.asarray(plan.order[:done]), self.table.numpy())
 
     def _observe(self, plan: EpochPlan, done: int, memory: Memory) -> None:
         """Let the method remember what the first ``done`` samples of a plan brought."""
@@ -265,7 +274,8 @@ class Run:
         """Make ``plan`` current, less its first ``resumed_at`` entries, which were trained on before."""
         rank, world = self.ranks.here()
         if world not in (1, self._agreed_world):
-            arguments = {"num_epochs": self.num_epochs, "pruned epochs": self.pruning}
+            kept = 0 if self.score_history is None else self.score_history.rows
+            arguments = {"num_epochs": self.num_epochs, "pruned epochs": self.pruning, "epochs of history": kept}
             exchange.agree(self.ranks, MADE, {**self.identity(), **arguments})
             self._agreed_world = world
         part = Slice(plan.order, rank, world, resumed_at)
@@ -335,6 +345,8 @@ class Run:
         """A batch of the epoch before, with the weights of that epoch."""
         position = Position(Slice(late.plan.order), self.size)
         mean = Booking(late.plan, position, self.table).update_named(loss, index, score)
+        if self.score_history is not None:
+            self.score_history.amend(late.plan.epoch, index.cpu().numpy(), self.table.numpy())
         done = self._history[late.plan.epoch]
         self._history.change(late.plan.epoch, seen=min(done.seen + position.done, done.kept))
         return mean
@@ -511,6 +523,7 @@ class Run:
             rejected=int(self.table.rejected),
             history=self._history,
             memory=self.memory,
+            score_history=self.score_history,
         )
         return state.write(snapshot, self.identity(), self.method.many_weights)
 
@@ -546,8 +559,11 @@ class Run:
         self._history = History(snapshot.history)
         self.memory = snapshot.memory
         self._batch_size = snapshot.batch_size
+        if self.score_history is not None:
+            self.score_history.take_over(snapshot.score_history or ScoreHistory(1, self.size))
         if snapshot.complete and not stay:
             self._note_noise(snapshot.plan)
+            self._keep_scores(snapshot.plan, snapshot.done)
             self._observe(snapshot.plan, snapshot.done, self.memory)
             self._open(self._draw(snapshot.plan.epoch + 1, snapshot.plan, self.memory))
         else:

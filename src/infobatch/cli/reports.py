@@ -1,27 +1,44 @@
 """The commands that show finished runs: ``infobatch report`` and ``infobatch front``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
+from .. import checkpoint
 from ..lab.comparison import margin_of, pictures, read, read_results
 from ..report import export, fronts, page
+from ..report.numbers import percent
 from ..report.results import Results
+from ..run_page import find_state, read_table, write_page
 from .shared import Margin, check_path, tell
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders with runs.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders with runs, or one file with the state of a run.")],
     margin: Margin = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write a page here (.html), with the table and the curves (.csv, .png, .svg) beside it."),
     ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="For a state: the samples' labels, one per line (.txt) or an array (.npy)."),
+    ] = None,
 ) -> None:
-    """Compare the finished runs in some folders: a table and, with --out, a page to look at."""
+    """Compare the finished runs in some folders: a table and, with --out, a page to look at.
+
+    Of a file with the state of a run: what was saved, and a page about its samples.
+    """
+    if any(path.is_file() for path in runs):
+        report_state(runs, out, labels)
+        return
     if out is not None:
         check_path("--out", out, (".html",))
+    if labels is not None:
+        raise typer.BadParameter("labels are for the page of one state: name its file", param_hint="--labels")
     try:
         results = read_results(runs, margin)
         if out is not None:
@@ -31,6 +48,35 @@ def report(
     tell(results)
     if out is not None:
         typer.echo(f"Page: {out}")
+
+
+def report_state(files: list[Path], out: Path | None, labels: Path | None) -> None:
+    """What a run saved, in the terminal, and its page; the page is named after the state where no name is given."""
+    if len(files) > 1:
+        raise typer.BadParameter("give one file with the state of a run, or folders with runs", param_hint="RUNS")
+    path = files[0].with_suffix(".html") if out is None else out
+    if path.suffix.lower() != ".html":
+        raise typer.BadParameter(f"{path} must end in .html.", param_hint="--out")
+    try:
+        state = find_state(checkpoint.load(files[0]))
+        named = None if labels is None else read_labels(labels)
+        write_page(state, path, labels=named, title=f"infobatch: {files[0].stem}")
+        table = read_table(state)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint="RUNS") from None
+    kept, total = (sum(row[k] for row in state["history"]) for k in (2, 1))
+    if total:
+        typer.echo(f"{len(state['history'])} epochs, saved {percent(1 - kept / total)} of the samples")
+    if table.trajectories is None:
+        typer.echo("No history was kept: InfoBatch(..., history=True) shows what every sample did.")
+    typer.echo(f"Page: {path}")
+
+
+def read_labels(path: Path) -> NDArray[Any]:
+    """Labels from a file: an array, or one per line."""
+    if path.suffix == ".npy":
+        return np.asarray(np.load(path, allow_pickle=False))
+    return np.array(path.read_text(encoding="utf-8").splitlines())
 
 
 def write_report(results: Results, folders: list[Path], out: Path) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .checks import check_whole
+from .history import ScoreHistory
 from .plan import EpochPlan
 from .shuffle import Order
 from .stats import EpochStats
@@ -36,6 +38,7 @@ class Snapshot:
     rejected: int
     history: dict[int, EpochStats]
     memory: dict[str, NDArray[np.float32]]
+    score_history: ScoreHistory | None = None  # where one is kept
 
 
 def write(snapshot: Snapshot, identity: dict[str, Any], many_weights: bool) -> dict[str, Any]:
@@ -54,6 +57,8 @@ def write(snapshot: Snapshot, identity: dict[str, Any], many_weights: bool) -> d
         "history": [[e.epoch, e.total, e.kept, e.seen, e.noise] for e in snapshot.history.values()],
         "memory": {name: torch.from_numpy(values.copy()) for name, values in snapshot.memory.items()},
     }
+    if snapshot.score_history is not None:
+        state["score history"] = _history_state(snapshot.score_history)
     return {**state, "checksum": checksum(state)}
 
 
@@ -81,6 +86,7 @@ def read(state: Any, identity: dict[str, Any], memory: dict[str, NDArray[np.floa
         rejected=state["rejected"],
         history={row[0]: EpochStats(*row) for row in state["history"]},
         memory={name: state["memory"][name].cpu().numpy().copy() for name in memory},
+        score_history=_history_from_state(state["score history"]) if "score history" in state else None,
     )
 
 
@@ -88,6 +94,14 @@ def seed_of(state: Any, otherwise: int) -> int:
     """The seed of the run that a state is of, for a run whose user gave none; ``otherwise`` where it holds none."""
     seed = state.get("seed") if isinstance(state, dict) else None
     return seed if isinstance(seed, int) and seed >= 0 else otherwise
+
+
+def read_alone(state: Any) -> tuple[dict[str, Any], Snapshot]:
+    """(the run's arguments, the run at that moment) of a state without its run: to look at, not to go on from."""
+    state_now = _migrated(state)
+    identity = {name: state_now.get(name) for name in ("size", "seed", "method", "options", "momentum")}
+    check_whole("state_dict: size", identity["size"], 1, "the number of samples")
+    return identity, read(state, identity, {})
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
@@ -172,6 +186,9 @@ def _check_tensors(state: dict[str, Any], size: int, memory: dict[str, NDArray[n
     else:
         _check_tensor("plan.codes", plan.get("codes"), (torch.uint8,), (size,))
         _check_tensor("plan.levels", plan.get("levels"), (torch.float64,), (MAX_LEVELS,))
+    if "score history" in state:
+        _check_kinds(state, {"score history": dict}, "")
+        _check_history(state["score history"], size)
     for name, values in memory.items():
         _check_tensor(f"memory.{name}", state["memory"].get(name), (torch.float32,), values.shape)
 
@@ -230,6 +247,35 @@ def _old_checksum(state: dict[str, Any], digest: int = 0) -> int:
         elif name != "checksum":
             digest = zlib.crc32(repr((name, value)).encode(), digest)
     return digest
+
+
+# -- the history of scores: an optional part, for runs that keep one ---------------------------------------------------
+
+
+def _history_state(history: ScoreHistory) -> dict[str, torch.Tensor]:
+    """All rows, also the empty ones: see :func:`_plan_state` for why."""
+    return {
+        "codes": torch.from_numpy(history.codes.copy()),
+        "epochs": torch.from_numpy(history.epochs.copy()),
+        "signed": torch.from_numpy(history.signed.copy()),
+    }
+
+
+def _check_history(state: dict[str, Any], size: int) -> None:
+    epochs = state.get("epochs")
+    rows = len(epochs) if isinstance(epochs, torch.Tensor) and epochs.dim() == 1 else 0
+    _check_tensor("score history.epochs", epochs, (torch.int64,), (rows,))
+    _check_tensor("score history.codes", state.get("codes"), (torch.uint8,), (rows, size))
+    _check_tensor("score history.signed", state.get("signed"), (torch.uint8,), (rows,))
+
+
+def _history_from_state(state: dict[str, Any]) -> ScoreHistory:
+    """The inverse of :func:`_history_state`."""
+    history = ScoreHistory(*state["codes"].shape)
+    history.codes = state["codes"].cpu().numpy().copy()
+    history.epochs = state["epochs"].cpu().numpy().copy()
+    history.signed = state["signed"].cpu().numpy().copy()
+    return history
 
 
 # -- the plan ---------------------------------------------------------------------------------------------------------

@@ -6,13 +6,10 @@ file lie the page's frame, its style and its script.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 from statistics import mean, median
 from string import Template
@@ -25,6 +22,7 @@ from .album import Album, Pictures, hardest, most_pruned
 from .charts import as_json, chart_data, colour, has_inside
 from .numbers import percent
 from .outcome import Outcome
+from .parts import digest, read_part
 from .results import Note, Results, name_seeds, place
 from .statistics import FEWEST, digits_of
 
@@ -50,8 +48,7 @@ def write(results: Results, path: str | Path, *, pictures: Pictures | None = Non
 
 def _page(results: Results, album: Album, title: str) -> str:
     found, margin, digits = results.methods, results.margin, results.digits
-    files = resources.files(__package__)
-    frame, style, script = (files.joinpath(f"page.{end}").read_text(encoding="utf-8") for end in ("html", "css", "js"))
+    frame, style, script = read_part("page.html"), read_part("page.css"), read_part("chart.js", "page.js")
     metric, notes = results.metric, list(results.notes())
     return Template(frame).substitute(
         title=_text(title),
@@ -68,9 +65,9 @@ def _page(results: Results, album: Album, title: str) -> str:
         made=_made(results.runs),
         data=as_json(chart_data(found, margin, digits)),
         style=style,
-        style_hash=_hash(style),
+        style_hash=digest(style),
         script=script,
-        script_hash=_hash(script),
+        script_hash=digest(script),
     )
 
 
@@ -332,8 +329,3 @@ def _number(value: float, form: str) -> str:
     """
     text = format(value, form)
     return text.replace("-", "−") if text.strip("+-0.") else text.lstrip("+-")
-
-
-def _hash(text: str) -> str:
-    """By which the browser knows the page's own style and script; it runs no other."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
