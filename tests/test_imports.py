@@ -68,9 +68,11 @@ FACES: dict[str, set[str]] = {
     "records": set(),
     "checkpoint": {"torch", "files"},
     "run": CORE | {"distributed"},
+    "stream": CORE | {"distributed", "samples", "stream"},
     "dataset": FACADE,
-    "__init__": FACADE | {"dataset", "integrations", "static"},  # the last two when they are asked for
-    "integrations": FACADE | {"dataset", "integrations"},  # and in each file its own framework: see FRAMEWORKS
+    "__init__": FACADE | {"dataset", "stream", "integrations", "static"},  # the last two when they are asked for
+    "integrations": FACADE
+    | {"dataset", "stream", "integrations"},  # and in each file its own framework: see FRAMEWORKS
     "report": {"numpy", "matplotlib", "rich", "PIL", "report", "records"},
     "lab": FACADE
     | {"dataset", "infobatch", "integrations", "lab", "records", "report", "static"}

@@ -9,6 +9,7 @@ from .core.plan import EpochPlan
 from .core.weights import PairWeights
 from .dataset import InfoBatch
 from .schedule import paced
+from .stream import Stream
 
 if TYPE_CHECKING:
     from . import integrations, scoring, static
@@ -19,6 +20,7 @@ __all__ = [
     "EpochPlan",
     "InfoBatch",
     "PairWeights",
+    "Stream",
     "checkpoint",
     "integrations",
     "methods",
