@@ -21,14 +21,14 @@ class SharedArray:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, fill: int = 0) -> None:
-        self._tensor = torch.full(shape, fill, dtype=dtype, device="cpu").share_memory_()
+        self._tensor = _shared(torch.full(shape, fill, dtype=dtype, device="cpu"))
         self.array: NDArray[Any] = self._tensor.numpy()
 
     def __getstate__(self) -> torch.Tensor:
         return self._tensor
 
     def __setstate__(self, tensor: torch.Tensor) -> None:
-        self._tensor = tensor.share_memory_()  # a plain copy becomes memory of its own
+        self._tensor = _shared(tensor)  # a plain copy becomes memory of its own
         self.array = tensor.numpy()
 
     def state(self) -> torch.Tensor:
@@ -38,3 +38,8 @@ class SharedArray:
     def load(self, state: torch.Tensor) -> None:
         """Put a state's values here, where workers see them."""
         np.copyto(self.array, state.numpy())
+
+
+def _shared(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.share_memory_()  # type: ignore[no-untyped-call]
+    return tensor

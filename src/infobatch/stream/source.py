@@ -55,7 +55,7 @@ class Reader:
         self.source = source
         self.share, self.shares = (0, 1) if isinstance(source, IterableDataset) else (share, shares)
         self.read = 0  # samples of this share
-        self._iterator: Iterator[Any] | None = None
+        self._iterator: Any = None
         self._place: dict[str, Any] | None = None
 
     def go_on(self, place: dict[str, Any]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -79,3 +82,19 @@ class Totals:
         if not self.trained:
             return math.nan
         return self.rescaled / self.size if self.size > 0 else 1.0
+
+    def plus(self, sums: list[float]) -> Totals:
+        """These, and those of more losses, as :func:`sums_of` has them."""
+        trained, stands_for, size, rescaled = sums
+        return replace(
+            self,
+            trained=self.trained + int(trained),
+            stands_for=self.stands_for + stands_for,
+            size=self.size + size,
+            rescaled=self.rescaled + rescaled,
+        )
+
+
+def sums_of(size: NDArray[np.float64], weight: NDArray[np.float64]) -> list[float]:
+    """How many losses, Σ w, Σ w·m and Σ w²·m."""
+    return [float(len(size)), float(weight.sum()), float(weight @ size), float(np.square(weight) @ size)]

@@ -26,7 +26,7 @@ from .keys import UNKNOWN, Keys
 from .passage import Draws, Gate, Passage
 from .shared import SharedArray
 from .source import Reader, check_source
-from .stats import KeyStats, StreamStats, Totals
+from .stats import KeyStats, StreamStats, Totals, sums_of
 from .ticket import PERIOD, are_of, checked, names, tag_of, weights
 
 _log = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class Stream(IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """What workers need: they read, and book nothing."""
-        here = {"_here": self._here_and_world(), "_pending": [], "_passage": None, "_resumed": None, "_last": None}
+        here: dict[str, Any] = {"_here": self._here_and_world(), "_pending": [], "_passage": None, "_resumed": None, "_last": None}
         return {**self.__dict__, **here}
 
     def _here_and_world(self) -> tuple[int, int]:
@@ -197,10 +197,8 @@ class Stream(IterableDataset[Any]):
         ``score`` is judged by in place of the loss.
         """
         check_loss("loss", loss)
-        mean_over = len(loss)
-        if isinstance(ticket, Chosen):
-            ticket, mean_over = ticket.ticket, ticket.looked_at
-        ticket = checked(ticket, len(loss), self._gate.tag)
+        mean_over = ticket.looked_at if isinstance(ticket, Chosen) else len(loss)
+        ticket = checked(ticket.ticket if isinstance(ticket, Chosen) else ticket, len(loss), self._gate.tag)
         if score is not None:
             check_loss("score", score, like=loss)
         if self._here_and_world()[1] > 1 and not self._in_step:
@@ -267,18 +265,19 @@ class Stream(IterableDataset[Any]):
 
     def _renew(self) -> None:
         """Book the losses that came back; with several ranks, those of all."""
-        tickets, loss = self._came_back()
+        tickets, loss, rejected = self._came_back()
+        self._pending.clear()
+        self._totals.rejected += rejected
         self._totals.lowest = min(self._totals.lowest, float(loss.min(initial=0.0)))
         weight = PERIOD / ((tickets & (PERIOD - 1)) + 1)
         size = self._groups.rule.sizes(loss, self._totals.lowest)
         group, new = self._group_of(names(tickets))
         known = group != UNKNOWN
         figures = self._groups.gather(group[known], size[known], weight[known])
-        sums = [float(len(loss)), float(weight.sum()), float(weight @ size), float(np.square(weight) @ size)]
+        sums = sums_of(size, weight)
         if self._here_and_world()[1] > 1:
             figures, sums, new = meeting.shared(self._ranks, figures, sums, new)
-        for name, value in zip(("trained", "stands_for", "size", "rescaled"), sums, strict=True):
-            setattr(self._totals, name, getattr(self._totals, name) + type(getattr(self._totals, name))(value))
+        self._totals = self._totals.plus(sums)
         if self._gate.ids is not None:
             self._gate.ids.book(names(tickets), loss)
         if self._gate.keys is not None:
@@ -286,18 +285,16 @@ class Stream(IterableDataset[Any]):
         if self._gate.kind != "forward":
             self._groups.add(figures)
 
-    def _came_back(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Tickets and finite losses since the last renewal."""
+    def _came_back(self) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
+        """Tickets and finite losses since the last renewal, and how many losses were not finite."""
         if not self._pending:
-            return np.zeros(0, np.int64), np.zeros(0)
+            return np.zeros(0, np.int64), np.zeros(0), 0
         ticket = torch.cat([ticket.cpu() for ticket, _ in self._pending])
         loss = torch.cat([loss.cpu().double() for _, loss in self._pending]).numpy()
-        self._pending.clear()
         if not are_of(ticket, self._gate.tag):  # on an accelerator it was not looked at, to spare a sync
             raise ValueError("update was given tickets that this stream did not give out: pass the batch's own tickets")
         finite = np.isfinite(loss)
-        self._totals.rejected += int((~finite).sum())
-        return ticket.numpy()[finite], loss[finite]
+        return ticket.numpy()[finite], loss[finite], int((~finite).sum())
 
     def _group_of(self, named: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
         """The group of each sample, and the hashes of keys that have none yet."""
@@ -306,16 +303,19 @@ class Stream(IterableDataset[Any]):
             return gate.ids.bins(named), []
         if gate.keys is None:
             return named, []
-        new = list(dict.fromkeys(named[gate.keys.number(named) == UNKNOWN].tolist()))[: meeting.NEW_KEYS]
-        new = [key for key in new if key not in gate.keys.without_room]
+        new = list(dict.fromkeys(named[gate.keys.number(named) == UNKNOWN].tolist()))
         if self._here_and_world()[1] == 1:
             gate.keys.enter(new)
-        return gate.keys.number(named), new
+            return gate.keys.number(named), []
+        return gate.keys.number(named), [key for key in new if key not in gate.keys.without_room][: meeting.NEW_KEYS]
 
     @property
     def stats(self) -> StreamStats:
         """Samples trained on, what they stand for, the noise that cost; per key where there are keys."""
-        gate, groups, totals = self._gate, self._groups, self._totals
+        gate, groups = self._gate, self._groups
+        tickets, loss, rejected = self._came_back()  # and stays to be booked
+        weight = PERIOD / ((tickets & (PERIOD - 1)) + 1)
+        totals = self._totals.plus(sums_of(groups.rule.sizes(loss, self._totals.lowest), weight))
         called = [] if gate.keys is None else gate.keys.names()
         keep = groups.ticks.array / PERIOD
         keys = tuple(
@@ -332,7 +332,7 @@ class Stream(IterableDataset[Any]):
             trained=totals.trained,
             stands_for=totals.stands_for,
             noise=totals.noise,
-            rejected=totals.rejected,
+            rejected=totals.rejected + rejected,
             keys=keys,
             keys_without_room=0 if gate.keys is None else len(gate.keys.without_room),
             collisions=0 if gate.ids is None else gate.ids.collisions,
