@@ -180,7 +180,8 @@ class Stream(IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """What workers need: they read, and book nothing."""
-        here: dict[str, Any] = {"_here": self._here_and_world(), "_pending": [], "_passage": None, "_resumed": None, "_last": None}
+        here: dict[str, Any] = {"_here": self._here_and_world(), "_pending": [], "_passage": None}
+        here |= {"_resumed": None, "_last": None}
         return {**self.__dict__, **here}
 
     def _here_and_world(self) -> tuple[int, int]:
