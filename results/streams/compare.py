@@ -136,7 +136,9 @@ class Images(Task):
                 x = torch.from_numpy(arrays[f"{split}_x"][:some]).permute(0, 3, 1, 2).float() / 255
                 x = functional.interpolate(x.expand(-1, 3, -1, -1), (32, 32)) if x.shape[1] == 1 else x
                 parts[split].append((functional.avg_pool2d(x, 2) - 0.5, arrays[f"{split}_y"][:some] + first))
-        (x, y), test = ((torch.cat([a for a, _ in part]), np.concatenate([b for _, b in part])) for part in parts.values())
+        (x, y), test = (
+            (torch.cat([a for a, _ in part]), np.concatenate([b for _, b in part])) for part in parts.values()
+        )
         return cls(x, torch.from_numpy(y), y.tolist(), (test[0], torch.from_numpy(test[1])))
 
     def model(self) -> nn.Module:

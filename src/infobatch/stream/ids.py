@@ -47,18 +47,19 @@ class Ids:
         slot, prints = hashes % self.slots, hashes // self.slots
         rows = self._rows.array[slot]
         own = (rows != 0) & (rows >> _PRINT_AT == prints)
-        free = rows == 0
-        other = ~own & ~free
+        free = np.flatnonzero(rows == 0)
+        stranger = (rows != 0) & ~own
+        writes = own.copy()
+        writes[np.flatnonzero(stranger)[self._take_lives(slot[stranger])]] = True  # the id there has given up
+        taken, first, place = np.unique(slot[free], return_index=True, return_inverse=True)
+        writes[free] = prints[free] == prints[free][first][place]  # of several newcomers, the first one
+        self.collisions += int(stranger.sum()) + int((~writes[free]).sum())
+        self.held += len(taken)
         average = np.where(own, (self._average[slot] + loss) / 2, loss)
-        gives_up = self._take_lives(slot[other])
-        other[other] = ~gives_up
-        writes = ~other
-        self.collisions += int(other.sum()) + int(gives_up.sum())
-        self.held += len(np.unique(slot[free]))
-        self._average[slot[writes]] = average[writes]
+        slot, prints = slot[writes], prints[writes]
+        self._average[slot] = average[writes]
         # The bin is that of the average as it was written: of two losses of one id, the last one stays.
-        bins = bin_of(self._average[slot[writes]])
-        self._rows.array[slot[writes]] = prints[writes] << _PRINT_AT | bins << 4 | _LIVES
+        self._rows.array[slot] = prints << _PRINT_AT | bin_of(self._average[slot]) << 4 | _LIVES
 
     def _take_lives(self, slot: NDArray[np.int64]) -> NDArray[np.bool_]:
         """One life for each stranger at a slot; whether the id there gives it up."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,10 +71,12 @@ class Gate:
 class Passage:
     """The iterator over a stream: samples that are let through, each with its ticket."""
 
-    def __init__(self, gate: Gate, reader: Reader, draws: Draws) -> None:
+    def __init__(self, gate: Gate, reader: Reader, draws: Draws, begun: Callable[[int], None]) -> None:
         self.gate = gate
         self.reader = reader
         self.draws = draws
+        self._begun = begun  # is told how many passes of this worker have begun
+        begun(draws.number + 1)
         self._samples: Iterator[Any] | None = None
         self._chunk: dict[str, Any] | None = None  # where the chunk began that is being handed out, if any
         self._resumed: dict[str, Any] | None = None
@@ -96,7 +98,8 @@ class Passage:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there; before the first sample is read."""
-        self.draws = Draws(self.draws.seed, self.draws.rank, self.draws.worker, state_dict["pass"])
+        self.draws = replace(self.draws, number=state_dict["pass"])
+        self._begun(state_dict["pass"] + 1)
         self.reader.go_on(state_dict["place"])
         self._resumed = state_dict
 

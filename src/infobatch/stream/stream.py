@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import functools
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -29,7 +29,6 @@ from .source import Reader, check_source
 from .stats import KeyStats, StreamStats, Totals, sums_of
 from .ticket import PERIOD, are_of, checked, names, tag_of, weights
 
-_log = logging.getLogger(__name__)
 _SLOTS = {"key": 1 << 12, "id": 1 << 20}
 _WORKERS = 1024  # that have a count of passes of their own
 _CHOICES = 1 << 32  # where the draws of choose() begin, beyond those of any worker
@@ -160,11 +159,10 @@ class Stream(IterableDataset[Any]):
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         rank, world = self._here_and_world()
-        cell = worker % _WORKERS
-        number = int(self._passes.array[cell])
-        self._passes.array[cell] = number + 1
+        passes = self._passes.array[worker % _WORKERS :]  # the first one is this worker's
         reader = Reader(self.source, rank * workers + worker, world * workers)
-        passage = Passage(self._gate, reader, Draws(self.seed, rank, worker, number))
+        draws = Draws(self.seed, rank, worker, int(passes[0]))
+        passage = Passage(self._gate, reader, draws, functools.partial(passes.__setitem__, 0))
         if info is None:
             self._passage = passage
             if self._resumed is not None:
