@@ -51,8 +51,10 @@ class Reader:
     source, share s of n gets every n-th sample from the s-th on; all n read all of it.
     """
 
-    def __init__(self, source: Any, share: int, shares: int) -> None:
+    def __init__(self, source: Any, share: int, shares: int, beginnings: list[dict[str, Any]] | None = None) -> None:
         self.source = source
+        # A data set of Hugging Face starts every pass from the state that was loaded last: the next pass loads this.
+        self._beginnings = [] if beginnings is None else beginnings
         self.share, self.shares = (0, 1) if isinstance(source, IterableDataset) else (share, shares)
         self.read = 0  # samples of this share
         self._iterator: Any = None
@@ -67,7 +69,11 @@ class Reader:
         self._place = None
         by_source = isinstance(source, Stateful)
         if place is not None and by_source and place["kind"] == "source":
+            if isinstance(source, IterableDataset):
+                self._beginnings[:] = [source.state_dict()]
             source.load_state_dict(place["state"])
+        elif by_source and self._beginnings:
+            source.load_state_dict(self._beginnings.pop())
         iterator: Iterator[Any] = iter(source) if isinstance(source, Iterable) else iter(source())
         self._iterator = iterator
         skip = self.share

@@ -145,6 +145,7 @@ class Stream(IterableDataset[Any]):
         self._here: tuple[int, int] | None = None  # (rank, world), where it is known from another process
         self._passage: Passage | None = None  # the latest in this process
         self._resumed: dict[str, Any] | None = None  # where the next pass begins
+        self._beginnings: list[dict[str, Any]] = []  # see Reader
         self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # tickets and losses that are not booked yet
         self._totals = Totals()
         self._updates = 0
@@ -160,7 +161,7 @@ class Stream(IterableDataset[Any]):
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         rank, world = self._here_and_world()
         passes = self._passes.array[worker % _WORKERS :]  # the first one is this worker's
-        reader = Reader(self.source, rank * workers + worker, world * workers)
+        reader = Reader(self.source, rank * workers + worker, world * workers, self._beginnings)
         draws = Draws(self.seed, rank, worker, int(passes[0]))
         passage = Passage(self._gate, reader, draws, functools.partial(passes.__setitem__, 0))
         if info is None:
