@@ -86,6 +86,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "logging": set(),
     "lightning": {"lightning"},
     "transformers": {"transformers", "accelerate"},
+    "streaming": {"transformers"},
     "accelerate": {"accelerate"},
     "timm": {"timm"},
     "ray": {"ray"},

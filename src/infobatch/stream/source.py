@@ -69,7 +69,7 @@ class Reader:
         self._place = None
         by_source = isinstance(source, Stateful)
         if place is not None and by_source and place["kind"] == "source":
-            if isinstance(source, IterableDataset):
+            if isinstance(self.source, IterableDataset):
                 self._beginnings[:] = [source.state_dict()]
             source.load_state_dict(place["state"])
         elif by_source and self._beginnings:

@@ -233,6 +233,21 @@ class Stream(IterableDataset[Any]):
         rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence(place)))
         return choose(loss, self._groups.rule, self._totals.lowest, self._gate.tag, rng)
 
+    def weights_of(self, ticket: torch.Tensor) -> torch.Tensor:
+        """What ``update`` multiplies the losses of samples with these tickets by, before it takes the mean."""
+        weight = weights(checked(ticket, len(ticket), self._gate.tag))
+        return weight * self._groups.keep if self.scale == "steps" else weight
+
+    @property
+    def batches_done(self) -> int:
+        """How many batches came back so far."""
+        return self._updates
+
+    @property
+    def ticket_key(self) -> str:
+        """Under which dict samples carry their ticket."""
+        return self._gate.ticket_key
+
     @property
     def loss(self) -> torch.Tensor:
         """The last batch's mean loss as the whole stream would show it: Σ weight·loss / Σ weight."""
