@@ -15,7 +15,9 @@ def with_index(sample: Any, index: int, key: str, argument: str = "index_key") -
     >>> with_index({"x": 3}, 7, "index"), with_index((3, 4), 7, "index"), with_index(3, 7, "index")
     ({'x': 3, 'index': 7}, (3, 4, 7), (3, 7))
     """
-    if isinstance(sample, Mapping):
+    if type(sample) is tuple:  # asked first: most samples are, and a stream asks for every one
+        return (*sample, index)
+    if type(sample) is dict or isinstance(sample, Mapping):
         if key in sample:
             raise ValueError(f"{argument}={key!r} is already a key of the samples: choose another name")
         return {**sample, key: index}

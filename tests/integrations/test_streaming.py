@@ -88,8 +88,8 @@ def test_wrong_arguments_are_told(tmp_path: Path) -> None:
         StreamTrainer(model(), arguments(tmp_path), train_dataset=data())
     with pytest.raises(TypeError, match="pruning is for InfoBatchTrainer"):
         StreamTrainer(model(), arguments(tmp_path), train_dataset=data(), pruning={}, streaming={"key": kind_of})
+    stream = Stream(data(), key=kind_of)
     with pytest.raises(TypeError, match="is a Stream already"):
-        stream = Stream(data(), key=kind_of)
         StreamTrainer(model(), arguments(tmp_path), train_dataset=stream, streaming={"key": kind_of})
-    with pytest.raises(TypeError, match="StreamTrainer of infobatch.integrations.streaming"):
+    with pytest.raises(TypeError, match=r"StreamTrainer of infobatch\.integrations\.streaming"):
         InfoBatchTrainer(model(), arguments(tmp_path), train_dataset=data())

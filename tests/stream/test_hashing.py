@@ -31,5 +31,14 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 @pytest.mark.parametrize("value", [torch.tensor(3), 2.5, [1], {"a": 1}])
 def test_anything_else_is_refused(value: object) -> None:
-    with pytest.raises(TypeError, match="must return a whole number, text, bytes.*return int"):
+    with pytest.raises(TypeError, match=r"must be a whole number, text, bytes.*return int"):
         stable_hash(value)
+
+
+def test_ids_in_a_row_and_paths_spread_as_chance_does() -> None:
+    for values in (range(200_000), [f"shard-{n // 1000:05d}/{n % 1000:03d}.jpg" for n in range(200_000)]):
+        hashes = np.array([stable_hash(value) for value in values])
+        assert len(np.unique(hashes)) == 200_000
+        expected = (1 << 20) * (1 - np.exp(-200_000 / (1 << 20)))  # slots that chance would fill
+        assert len(np.unique(hashes % (1 << 20))) > 0.98 * expected
+        assert len(np.unique(hashes // (1 << 20))) > 190_000 * 0.95

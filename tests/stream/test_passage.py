@@ -87,12 +87,11 @@ def test_a_renewed_probability_is_seen_in_mid_pass() -> None:
 
 
 def test_functions_that_fail_say_on_what() -> None:
-    with pytest.raises(RuntimeError, match="key= failed on sample 0 .* 'a': ZeroDivisionError"):
+    with pytest.raises(RuntimeError, match=r"key= failed on sample 0 .* 'a': ZeroDivisionError"):
         next(passage(gate("key", lambda sample: 1 / 0, 1), Draws(0, 0, 0, 0)))
-    for answer, message in ((["a"], "got list"), (2.5, "got float")):
-        with pytest.raises(TypeError, match=message):
-            next(passage(gate("key", lambda sample, answer=answer: answer, 1), Draws(0, 0, 0, 0)))
-    with pytest.raises(TypeError, match="id must return"):
-        next(passage(gate("id", lambda sample: [1], 1), Draws(0, 0, 0, 0)))
-    with pytest.raises(ValueError, match="look must return one score per sample: got shape \\(1,\\) for a list of 64"):
+    for kind in ("key", "id"):
+        for answer in (["a"], 2.5):
+            with pytest.raises(RuntimeError, match=r"TypeError.*It must return a whole number, text"):
+                next(passage(gate(kind, lambda sample, answer=answer: answer, 1), Draws(0, 0, 0, 0)))
+    with pytest.raises(ValueError, match=r"look must return one score per sample: got shape \(1,\) for a list of 64"):
         next(passage(gate("look", lambda samples: [1.0], 1), Draws(0, 0, 0, 0)))

@@ -24,9 +24,9 @@ def test_what_is_no_ticket_is_refused() -> None:
     assert checked(good, 2, TAG) is good
     with pytest.raises(ValueError, match="did not give out, such as 3: pass the batch's tickets, not labels"):
         checked(torch.tensor([3, 7]), 2, TAG)
-    with pytest.raises(ValueError, match="one number per loss: got shape \\(2,\\) for 3"):
+    with pytest.raises(ValueError, match=r"one number per loss: got shape \(2,\) for 3"):
         checked(good, 3, TAG)
-    with pytest.raises(TypeError, match="int64 tensor that the batch carries.*got torch.float32"):
+    with pytest.raises(TypeError, match=r"int64 tensor that the batch carries.*got torch.float32"):
         checked(good.float(), 2, TAG)
     with pytest.raises(TypeError, match="got list"):
         checked(good.tolist(), 2, TAG)

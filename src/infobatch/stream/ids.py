@@ -33,8 +33,9 @@ class Ids:
 
     def find(self, id_hash: int) -> int:
         """The bin of an id; UNKNOWN if it has no slot."""
-        row = int(self._rows.array[id_hash % self.slots])
-        return (row >> 4) & 0xFFF if row and row >> _PRINT_AT == id_hash // self.slots else UNKNOWN
+        fingerprint, slot = divmod(id_hash, self.slots)
+        row: int = self._rows.array.item(slot)
+        return (row >> 4) & 0xFFF if row and row >> _PRINT_AT == fingerprint else UNKNOWN
 
     def bins(self, hashes: NDArray[np.int64]) -> NDArray[np.int64]:
         """The bins of ids; UNKNOWN for those without a slot."""

@@ -119,30 +119,29 @@ class Passage:
         gate, keys, reader = self.gate, self.gate.keys, self.reader
         assert keys is not None
         assert gate.ask is not None
-        ask, ticks, tag, field = gate.ask, gate.groups.ticks.array, gate.tag, gate.ticket_key
+        ask, ticks, tag, field = gate.ask, gate.groups.ticks.array.item, gate.tag, gate.ticket_key
         known: dict[Any, tuple[int, int]] = {}  # key -> its group, and its ticket but for the ticks
         hashes: dict[Any, int] = {}
         pairs = self._pairs()
         read = reader.read
         for sample, draw in pairs:
             read += 1
-            key = self._asked(ask, sample)
             try:
+                key = ask(sample)
                 entry = known.get(key)
-            except TypeError:
-                stable_hash(key)  # raises, and says what a key can be
-                raise
+                if entry is None and key not in hashes:
+                    hashes[key] = stable_hash(key)
+            except Exception as error:
+                raise self._failed(error, sample) from error
             if entry is None:
-                name = hashes.get(key)
-                if name is None:
-                    name = hashes[key] = stable_hash(key)
+                name = hashes[key]
                 group = keys.find(name, key)
                 if group == UNKNOWN:
                     reader.read = read
                     yield gate.issued(sample, name, PERIOD)
                     continue
                 entry = known[key] = group, tag + (name << BITS) - 1
-            now = int(ticks[entry[0]])
+            now = ticks(entry[0])
             if draw < now:
                 reader.read = read
                 yield with_index(sample, entry[1] + now, field, "ticket_key")
@@ -152,17 +151,20 @@ class Passage:
         gate, ids, reader = self.gate, self.gate.ids, self.reader
         assert ids is not None
         assert gate.ask is not None
-        ask, ticks = gate.ask, gate.groups.ticks.array
+        ask, ticks, tag, field = gate.ask, gate.groups.ticks.array.item, gate.tag - 1, gate.ticket_key
         pairs = self._pairs()
         read = reader.read
         for sample, draw in pairs:
             read += 1
-            name = stable_hash(self._asked(ask, sample), "id")
+            try:
+                name = stable_hash(ask(sample), "id")
+            except Exception as error:
+                raise self._failed(error, sample) from error
             group = ids.find(name)
-            now = PERIOD if group == UNKNOWN else int(ticks[group])
+            now = PERIOD if group == UNKNOWN else ticks(group)
             if draw < now:
                 reader.read = read
-                yield gate.issued(sample, name, now)
+                yield with_index(sample, tag + (name << BITS) + now, field, "ticket_key")
         reader.read = read
 
     def _by_look(self) -> Iterator[Any]:
@@ -186,14 +188,11 @@ class Passage:
             reader.read += len(chunk)
             place = reader.place()
 
-    def _asked(self, ask: Callable[[Any], Any], sample: Any) -> Any:
-        try:
-            return ask(sample)
-        except Exception as error:
-            raise RuntimeError(
-                f"{self.gate.kind}= failed on sample {self.reader.read} or a later one of this worker, "
-                f"{sample!r:.200}: {type(error).__name__}: {error}"
-            ) from error
+    def _failed(self, error: Exception, sample: Any) -> RuntimeError:
+        return RuntimeError(
+            f"{self.gate.kind}= failed on sample {self.reader.read} or a later one of this worker, {sample!r:.200}: "
+            f"{type(error).__name__}: {error}. It must return a whole number, text, bytes, None or a tuple of these"
+        )
 
     def _looked(self, samples: list[Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
         assert self.gate.ask is not None
