@@ -6,6 +6,7 @@ itself. Where two ids meet in a slot, the first one stays, until others have com
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,19 @@ class Ids:
         self.collisions = 0  # losses that found their slot held by another id
         self.held = 0
 
+    def finder(self) -> Callable[[int], int]:
+        """A function from an id's hash to its bin; UNKNOWN if it has no slot. It sees what is booked later."""
+        slots, row_of = self.slots, self._rows.array.item
+
+        def find(id_hash: int) -> int:
+            row: int = row_of(id_hash % slots)
+            return row >> 4 & 0xFFF if row and row >> _PRINT_AT == id_hash // slots else UNKNOWN
+
+        return find
+
     def find(self, id_hash: int) -> int:
-        """The bin of an id; UNKNOWN if it has no slot."""
-        fingerprint, slot = divmod(id_hash, self.slots)
-        row: int = self._rows.array.item(slot)
-        return (row >> 4) & 0xFFF if row and row >> _PRINT_AT == fingerprint else UNKNOWN
+        """The bin of one id."""
+        return self.finder()(id_hash)
 
     def bins(self, hashes: NDArray[np.int64]) -> NDArray[np.int64]:
         """The bins of ids; UNKNOWN for those without a slot."""

@@ -152,6 +152,7 @@ class Passage:
         assert ids is not None
         assert gate.ask is not None
         ask, ticks, tag, field = gate.ask, gate.groups.ticks.array.item, gate.tag - 1, gate.ticket_key
+        find = ids.finder()
         pairs = self._pairs()
         read = reader.read
         for sample, draw in pairs:
@@ -160,7 +161,7 @@ class Passage:
                 name = stable_hash(ask(sample), "id")
             except Exception as error:
                 raise self._failed(error, sample) from error
-            group = ids.find(name)
+            group = find(name)
             now = PERIOD if group == UNKNOWN else ticks(group)
             if draw < now:
                 reader.read = read
