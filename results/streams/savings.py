@@ -3,7 +3,7 @@
     python results/streams/savings.py DATA OUT --task text --seed 0
 
 A model is trained on the whole stream once (``full`` of compare.py). After a quarter, a half and all of its steps, the
-losses of the next 4,000 samples are taken. One half of them teaches what a key, a bin of the look's score or of the
+losses of the next 4,000 samples (16,000 images) are taken. One half of them teaches what a key, a bin of the look's score or of the
 loss a quarter of training ago (an id's) is worth; on the other half, the share that is left out and the noise factor
 that this really has are counted. ``forward`` knows the loss itself. The squared gradient norm is taken as the loss.
 """
@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from infobatch.core.budget import noise_factor, within_noise
 from infobatch.stream.bins import bin_of
 
-NOISE, FLOOR, SAMPLES, LEAST = 0.1, 0.1, 4_000, 16
+NOISE, FLOOR, LEAST = 0.1, 0.1, 16
+SAMPLES = {"text": 4_000, "images": 16_000}  # enough for 16 losses of each key
 
 
 def losses_of(task: Task, model: torch.nn.Module, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -48,11 +49,11 @@ def left_out(group: NDArray[Any], size: NDArray[np.float64]) -> tuple[float, flo
     return float(1 - each.mean()), noise_factor(size[~learn], np.ones(len(each)), each)
 
 
-def measure(task: Task, seed: int) -> list[dict[str, Any]]:
+def measure(task: Task, samples: int, seed: int) -> list[dict[str, Any]]:
     """One training, looked at three times."""
     torch.manual_seed(seed)
     order = np.random.default_rng(seed).permutation(len(task.x))
-    stream, probe = order[:-SAMPLES], order[-SAMPLES:]
+    stream, probe = order[:-samples], order[-samples:]
     looks = np.array([task.look(task.x[i]) for i in probe])
     keys = np.array([task.key[i] for i in probe])
     model = task.model()
@@ -91,7 +92,7 @@ def main() -> None:
     torch.set_num_threads(1)
     task = TASKS[options.task].read(options.data)
     with options.out.open("a") as out:
-        for record in measure(task, options.seed):
+        for record in measure(task, SAMPLES[options.task], options.seed):
             out.write(json.dumps({"task": options.task, **record}) + "\n")
 
 
