@@ -146,6 +146,16 @@ def test_steps_on_the_scale_of_the_whole_stream() -> None:
     assert float(stream.loss) == pytest.approx(TOTAL / SAMPLES, rel=0.5)
 
 
+@pytest.mark.parametrize("scale", ["samples", "steps"])
+def test_weights_for_losses_that_are_summed_otherwise(scale: str) -> None:
+    stream = Stream(read, key=source_of, saving=0.5, every=2, scale=scale)
+    for number, batch in enumerate(DataLoader(stream, batch_size=50), 1):
+        loss = loss_of(batch["number"])
+        weight = stream.weights_of(batch["ticket"])
+        assert float(stream.update(loss, batch["ticket"])) == pytest.approx(float(weight.float() @ loss) / len(loss))
+        assert stream.batches_done == number
+
+
 # -- with any loader --------------------------------------------------------------------------------------------------
 
 
