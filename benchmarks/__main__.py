@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from . import memory, plan, ranks, scale, step
+from . import memory, plan, ranks, scale, step, streams
 from .timing import growth
 
 STEP_ROUNDS = 25  # ratios near 1 need more rounds than ratios far from it
@@ -26,7 +26,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes]
     often = max(options.rounds, STEP_ROUNDS)
-    results = step.run(often) + ranks.run(often) + plan.run(sizes, options.rounds)
+    results = step.run(often) + streams.run(often) + ranks.run(often) + plan.run(sizes, options.rounds)
     figures = {**ranks.exchanges(), **memory.run(14_197_122)}
     plans = {size: next(r for r in results if r.name == f"plan, N={size:,}").seconds["ours"] for size in sizes}
     figures["exponent of plan time in N, from 1.28M on (bar 1.1)"] = growth(
@@ -36,6 +36,7 @@ def main() -> None:
     figures |= step.speed_ups(options.rounds)
     costs = plan.every_method(1_281_167, options.rounds)
     figures |= {f"end of epoch and next plan at 1.28M, {name}, ns a sample": cost for name, cost in costs.items()}
+    figures |= streams.let_through(options.rounds)
     figures |= scale.run()
     width = max(len(result.name) for result in results)
     print(f"{'':{width}} {'ours':>10} {'against':>10} {'ratio':>6} {'bar':>5}")

@@ -72,9 +72,11 @@ FACES: dict[str, set[str]] = {
     "sample_table": {"numpy", "core", "files", "pyarrow"},  # the last one when a file of it is asked for
     "exhibits": {"numpy", "torch", "PIL"},  # the last one where a picture is shown
     "run_page": {"numpy", "core", "sample_table", "exhibits", "report"},  # the last one when a page is written
+    "stream": CORE | {"distributed", "samples", "stream"},
     "dataset": FACADE | {"sample_table", "run_page"},
-    "__init__": FACADE | {"dataset", "exhibits", "integrations", "lab", "static"},  # the last three when asked for
-    "integrations": FACADE | {"dataset", "integrations"},  # and in each file its own framework: see FRAMEWORKS
+    "__init__": FACADE | {"dataset", "exhibits", "integrations", "lab", "static", "stream"},  # some when asked for
+    "integrations": FACADE
+    | {"dataset", "stream", "integrations"},  # and in each file its own framework: see FRAMEWORKS
     "report": {"numpy", "matplotlib", "rich", "PIL", "report", "records"},
     "lab": FACADE
     | {"dataset", "infobatch", "integrations", "lab", "records", "report", "static"}
@@ -89,6 +91,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "logging": set(),
     "lightning": {"lightning"},
     "transformers": {"transformers", "accelerate"},
+    "streaming": {"transformers"},
     "accelerate": {"accelerate"},
     "timm": {"timm"},
     "ray": {"ray"},

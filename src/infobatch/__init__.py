@@ -10,6 +10,7 @@ from .core.weights import PairWeights
 from .dataset import InfoBatch
 from .exhibits import Html
 from .schedule import paced
+from .stream import Stream
 
 if TYPE_CHECKING:
     from . import integrations, scoring, static
@@ -23,6 +24,7 @@ __all__ = [
     "Html",
     "InfoBatch",
     "PairWeights",
+    "Stream",
     "Trial",
     "checkpoint",
     "compare",

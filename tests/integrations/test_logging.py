@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from distributed.launch import ROOT, python
-from infobatch import InfoBatch
+from infobatch import InfoBatch, Stream
 from infobatch.integrations.logging import log, metrics
 from infobatch.lab.data import fashion
 
@@ -155,3 +155,14 @@ def test_the_example_runs(tmp_path: Path) -> None:
     curves = from_tensorboard(tmp_path)
     assert list(curves["infobatch/saving"]) == [0, 1, 2]
     assert f"saved {curves['infobatch/saving'][2]:.1%} of full training" in done.stdout
+
+
+def test_a_stream_has_its_figures_too() -> None:
+    stream = Stream(lambda: iter(range(600)), key=lambda number: number % 2, noise=0.5, every=2)
+    assert metrics(stream) == {"infobatch/saving": 0.0}
+    for number, ticket in DataLoader(stream, 20):
+        stream.update(0.01 + number % 2 * 1.0, ticket)
+    values = metrics(stream)
+    assert values["infobatch/saving"] == stream.stats.saving > 0.1
+    assert 1 < values["infobatch/noise"] < 1.6
+    assert values["infobatch/loss"] == float(stream.loss)

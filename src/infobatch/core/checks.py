@@ -46,7 +46,8 @@ def check_dataset(dataset: Any) -> None:
         raise TypeError(
             f"dataset must be map-style, with __len__ and __getitem__, got {type(dataset).__name__}: a stream has no "
             "sample to come back to. Use a map-style torch.utils.data.Dataset (for Hugging Face data: a "
-            "datasets.Dataset, not an IterableDataset)"
+            "datasets.Dataset, not an IterableDataset), or infobatch.Stream for a stream (with Trainer: StreamTrainer "
+            "of infobatch.integrations.streaming)"
         )
     if len(dataset) == 0:
         raise ValueError("dataset is empty: it must hold at least one sample")

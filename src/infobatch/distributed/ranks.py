@@ -64,12 +64,22 @@ class Ranks:
 
     def all_gather(self, message: torch.Tensor) -> torch.Tensor:
         """The messages of all ranks, of equal length and type, one row each, in host memory."""
-        device = torch.device("cpu")
-        if "cpu:" not in str(dist.get_backend_config(self.group)):
-            device = torch.device("cuda", torch.cuda.current_device())
+        device = self._device()
         received = torch.empty((self.here()[1], len(message)), dtype=message.dtype, device=device)
         dist.all_gather(list(received.unbind()), message.to(device), group=self.group)
         return received.cpu()
+
+    def all_reduce(self, message: torch.Tensor) -> torch.Tensor:
+        """The sum of all ranks' messages, of equal length and type, in host memory."""
+        received = message.to(self._device(), copy=True)
+        dist.all_reduce(received, group=self.group)
+        return received.cpu()
+
+    def _device(self) -> torch.device:
+        """Where messages must lie."""
+        if "cpu:" in str(dist.get_backend_config(self.group)):
+            return torch.device("cpu")
+        return torch.device("cuda", torch.cuda.current_device())
 
     def _uses_gloo(self) -> bool:
         """Whether messages in host memory can be waited for with a limit of our own; other back ends have theirs."""

@@ -12,7 +12,7 @@ import torch
 from ..core.checks import check_flag
 from ..dataset import InfoBatch
 
-FRAMEWORKS = ("accelerate", "lightning", "logging", "ray", "timm", "transformers")
+FRAMEWORKS = ("accelerate", "lightning", "logging", "ray", "streaming", "timm", "transformers")
 
 
 def __getattr__(name: str) -> Any:

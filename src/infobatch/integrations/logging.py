@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 
 from ..dataset import InfoBatch
+from ..stream import Stream
 
 
-def metrics(train_data: InfoBatch) -> dict[str, float]:
+def metrics(train_data: InfoBatch | Stream) -> dict[str, float]:
     """The current epoch's figures, by the names under which loggers show them.
 
     ``kept_share`` is the share of the data in the epoch's plan, ``saving`` the share of full training left out so far.
     ``noise`` is the noise factor of the last epoch, when it is over and there is one process.
     ``loss`` is ``train_data.loss``, that of the last batch as full data would show it. It and ``mean_score`` are
-    missing until a sample has been scored.
+    missing until a sample has been scored. A :class:`Stream` has ``loss``, ``noise`` and ``saving`` so far.
     """
+    if isinstance(train_data, Stream):
+        return _of_stream(train_data)
     plan, stats = train_data.plan, train_data.stats
     found = {"infobatch/kept_share": len(plan) / max(plan.total, 1), "infobatch/saving": stats.saving}
     if stats.epochs and (noise := stats.epochs[-1].noise) is not None:
@@ -31,7 +34,13 @@ def metrics(train_data: InfoBatch) -> dict[str, float]:
     return found
 
 
-def log(train_data: InfoBatch, logger: Any, step: int) -> None:
+def _of_stream(stream: Stream) -> dict[str, float]:
+    stats = stream.stats
+    figures = {"infobatch/saving": stats.saving, "infobatch/noise": stats.noise, "infobatch/loss": float(stream.loss)}
+    return {name: value for name, value in figures.items() if not math.isnan(value)}
+
+
+def log(train_data: InfoBatch | Stream, logger: Any, step: int) -> None:
     """Send :func:`metrics` to ``logger``, as of ``step`` in its own count (epochs or steps, as your other curves).
 
     ``logger`` is a TensorBoard ``SummaryWriter``, a W&B run, the ``mlflow`` module, or anything that takes a dict by

@@ -52,6 +52,7 @@ from ..core.turn import own_draws
 from ..dataset import InfoBatch
 from ..schedule import PacedScheduler, paced
 from ..scoring.language import IGNORED, RowLosses, by_row, row_losses, span_losses, spans_per_row, targets_per_row
+from ..stream import Stream
 from . import batching, needs, sampler_of
 from .logging import metrics
 
@@ -102,6 +103,10 @@ class InfoBatchMixin(_Trainer):
         self._refuse_what_does_not_fit()
         made = [given for given in (*args, *kwargs.values()) if isinstance(given, InfoBatch)]
         self.train_dataset = self._wrapped(self.train_dataset, pruning, made)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Check the data once it is wrapped, and keep ``state.epoch`` true."""
         if self.train_dataset.plan.repeats and self.args.world_size > 1:
             raise ValueError(
                 "order=, which may repeat samples, does not work with several processes here: leave it out"
@@ -377,7 +382,7 @@ class InfoBatchMixin(_Trainer):
     ) -> Any:
         """The weighted loss of a training batch; of any other batch, Trainer's own."""
         train_data = self.train_dataset
-        key = train_data.index_key if isinstance(train_data, InfoBatch) else None
+        key = self._index_key if isinstance(train_data, InfoBatch | Stream) else None
         if not isinstance(inputs.get(key), Mapping):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         rows = _Rows(**inputs.pop(key))
@@ -507,7 +512,7 @@ class InfoBatchMixin(_Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Trainer's figures of training, and those of pruning."""
-        if isinstance(self.train_dataset, InfoBatch) and ("loss" in logs or "train_loss" in logs):
+        if isinstance(self.train_dataset, InfoBatch | Stream) and ("loss" in logs or "train_loss" in logs):
             logs.update(metrics(self.train_dataset))
         super().log(logs, start_time)
 

@@ -8,33 +8,24 @@ gradient: training is as if the batch were V times smaller. The fewest samples a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..core.budget import KEYS, SIZES, check_noise, check_size, key_of, leaving_out, within_noise
 from ..core.checks import checked_part, is_real
 from ..core.draw import ALWAYS, fixed_size, group_sizes, looked_up
-from ..core.method import Epoch, Memory, Method, MethodInfo, smooth_bound
+from ..core.method import Epoch, Memory, Method, MethodInfo
 from ..core.weights import MAX_LEVELS, Weights
 from .grouped import counts, label_digest, numbered_labels, scaled_to
 
 BINS = 32
 FORGOTTEN = 0.2  # the share of a past loss's weight that is lost with every epoch
-_HALVINGS = 60
 _PAIRS = 1 << 17  # about so many are looked at
 _LEAST = 4  # pairs in a bin
-_KEYS = 1 << 16
 _NAN = 0xFF81  # the first key of what is not a number
-
-# What a loss says of the gradient's size, squared.
-SIZES: dict[str, Callable[[NDArray[np.floating]], NDArray[np.floating]]] = {
-    "smooth": smooth_bound,  # of any loss
-    "cross-entropy": lambda loss: np.square(-np.expm1(-np.maximum(loss, 0))),  # (1 - e^-l)², the last layer's
-    "norm": np.square,  # the score is a gradient's norm already
-}
 
 
 class NoiseBudget(Method):
@@ -68,14 +59,10 @@ class NoiseBudget(Method):
         floor: float = 0.1,
         strata: ArrayLike | None = None,
     ) -> None:
-        if not is_real(noise) or not 0 <= noise < np.inf:
-            raise ValueError(
-                f"noise must be a number from 0 on, got {noise!r}: 0.1 is as if batches were 1.1 times smaller"
-            )
+        check_noise(noise)
         if saving is not None and (not is_real(saving) or not 0 < saving < 1):
             raise ValueError(f"saving must lie in (0, 1), the share of full training to leave out, got {saving!r}")
-        if size not in SIZES:
-            raise ValueError(f"size must be one of {', '.join(map(repr, SIZES))}, got {size!r}")
+        check_size(size)
         self.noise = float(noise)
         self.saving = None if saving is None else float(saving)
         self.size = size
@@ -127,10 +114,10 @@ class NoiseBudget(Method):
     def _keep(self, rule: Calibration, count: NDArray[np.integer], epoch: Epoch, size: int) -> NDArray[np.float64]:
         """The probability of each bin: at the noise budget, or at the wanted saving."""
         if self.saving is None:
-            return rule.search(lambda keep: rule.noise(count, keep) <= 1 + self.noise, self.floor)
+            return within_noise(rule.size, count, self.noise, self.floor)
         left_to_save = self.saving * epoch.num_epochs * size - epoch.pruned_before
         target = left_to_save / len(range(epoch.index, epoch.pruning.stop))
-        return rule.search(lambda keep: float(count @ (1 - keep)) <= target, self.floor)
+        return leaving_out(rule.size, count, target, self.floor)
 
     def _drawn(
         self, calibration: Calibration, bin_of_sample: NDArray[np.uint8], epoch: Epoch, rng: np.random.Generator
@@ -187,7 +174,7 @@ class Calibration:
         key = key_of(before)
         bins_wanted = min(BINS, len(key) // _LEAST)
         places = np.arange(1, bins_wanted) * len(key) // bins_wanted
-        reached = np.cumsum(np.bincount(key, minlength=_KEYS))
+        reached = np.cumsum(np.bincount(key, minlength=KEYS))
         edges = np.unique(np.searchsorted(reached, places, side="right")).astype(np.uint16)
         bins = _bin_of_key(edges)[key]
         total = np.bincount(bins, weight, len(edges) + 1)
@@ -201,28 +188,6 @@ class Calibration:
         bins = _bin_of_key(self.edges) + np.uint8(1)
         bins[_NAN:] = ALWAYS
         return np.asarray(bins[key_of(prediction)])
-
-    def noise(self, count: NDArray[np.integer], keep: NDArray[np.float64]) -> float:
-        """The noise factor V = Σ(m/π) / Σ m of bins with so many samples each."""
-        total = float(count @ self.size)
-        return float(count @ (self.size / keep)) / total if total > 0 else 1.0
-
-    def search(self, enough: Callable[[NDArray[np.float64]], bool], floor: float) -> NDArray[np.float64]:
-        """The probabilities π = min(1, c·√m), not below ``floor``, for the smallest c that is enough, by halving."""
-        root = np.sqrt(self.size)
-        if not root.any():
-            root = np.ones_like(root)
-
-        def keep(c: float) -> NDArray[np.float64]:
-            return np.clip(c * root, floor, 1.0)
-
-        low, high = 0.0, 1 / float(root[root > 0].min())
-        if enough(keep(low)):
-            return keep(low)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if enough(keep(middle)) else (middle, high)
-        return keep(high)
 
 
 def rising(values: NDArray[np.float64], weight: NDArray[np.floating | np.integer]) -> NDArray[np.float64]:
@@ -242,18 +207,5 @@ def rising(values: NDArray[np.float64], weight: NDArray[np.floating | np.integer
     return np.repeat([value for value, _, _ in blocks], [many for _, _, many in blocks])
 
 
-def key_of(value: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Each number to two or three digits, as a whole number of the same order; NaN comes last.
-
-    There are so few keys that a table of all of them is fast to look up in.
-
-    >>> key_of(np.array([-2.0, -1.0, 0.0, 1.0, 1.001, 1.01, 2.0, np.nan], np.float32)).tolist()
-    [16383, 16511, 32768, 49024, 49024, 49025, 49152, 65472]
-    """
-    bits: NDArray[np.uint32] = np.ascontiguousarray(value).view(np.uint32)
-    upper: NDArray[np.uint16] = (bits >> np.uint32(16)).astype(np.uint16)
-    return np.where(value < 0, ~upper, upper | np.uint16(1 << 15))
-
-
 def _bin_of_key(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
-    return np.searchsorted(edges, np.arange(_KEYS), side="right").astype(np.uint8)
+    return np.searchsorted(edges, np.arange(KEYS), side="right").astype(np.uint8)

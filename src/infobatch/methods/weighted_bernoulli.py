@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.budget import SIZES, check_size
 from ..core.checks import check_share, checked_part, checked_ratio
 from ..core.draw import systematic
 from ..core.method import Epoch, Memory, Method, MethodInfo
 from ..core.weights import Weights
-from .adaptive import SIZES
 from .ranked import average
 
 
@@ -41,8 +41,7 @@ class WeightedBernoulli(Method):
         check_share("smoothing", smoothing, "how much of a probability is the same for all samples")
         if not smoothing:
             raise ValueError("smoothing must be above 0: without it a sample of norm 0 would never be drawn; use 0.01")
-        if size not in SIZES:
-            raise ValueError(f"size must be one of {', '.join(map(repr, SIZES))}, got {size!r}")
+        check_size(size)
         self.smoothing = float(smoothing)
         self.size = size
 
