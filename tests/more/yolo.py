@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import torch
 from ultralytics import YOLO
+from ultralytics.cfg import get_cfg
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "examples" / "yolo_tiny.yaml"
@@ -75,6 +76,8 @@ def colours(folder: Path, train: int = 30, val: int = 6) -> str:
 def train(model: str | Path, data: str, folder: Path, **options: Any) -> Any:
     """Train and return the trainer."""
     yolo = YOLO(model, task=options.pop("task", None), verbose=False)
+    for event, callback in options.pop("callbacks", {}).items():
+        yolo.add_callback(event, callback)
     yolo.train(
         data=data,
         project=str(folder),
@@ -112,14 +115,8 @@ def batch_of(images: int, rng: torch.Generator, masks: bool = False) -> dict[str
 
 
 def model_of(path: str, task: str) -> Any:
-    """A model with random weights, in fp64 but for its loss's constants."""
-    from ultralytics.cfg import get_cfg
-
+    """A model with random weights, ready to be trained."""
     model = YOLO(path, task=task, verbose=False).model
     model.args = get_cfg()
     model.train()
     return model
-
-
-def stand_in(train_data: Any) -> Any:
-    return SimpleNamespace(train_data=train_data)
