@@ -10,7 +10,7 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check fix bench docs clean
+.PHONY: help demo test slow more check fix bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: $(VENV)/.ready ## run the tests and the examples in docstrings (ARGS="-k p
 
 slow: $(VENV)/.ready ## run the slow kinds: browsers, kills, many processes, whole trainings
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow $(ARGS)
+
+more: $(VENV)-more/.ready ## run the tests of Ultralytics, fastai, Keras and others, in an environment of their own
+	OMP_NUM_THREADS=1 $(VENV)-more/bin/python -m pytest -n $(JOBS) --dist loadfile -W ignore::DeprecationWarning tests/more $(ARGS)
 
 check: $(VENV)/.ready ## lint, format and types
 	$(BIN)/ruff check .
@@ -40,7 +43,7 @@ docs: $(VENV)/.docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-more build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name '*.egg-info' -o -name __pycache__ | xargs rm -rf
 
 # torch and everything that depends on it go into one pip command with the constraints: resolved apart,
@@ -49,6 +52,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
 	$(BIN)/python tools/torchvision_on_cpu.py
+	@touch $@
+
+$(VENV)-more/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py
+	test -x $(VENV)-more/bin/python || $(PYTHON) -m venv $(VENV)-more
+	$(VENV)-more/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -e ".[more]"
+	$(VENV)-more/bin/python tools/torchvision_on_cpu.py
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.ready

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.checks import check_flag
 from ..dataset import InfoBatch
 
-FRAMEWORKS = ("accelerate", "lightning", "logging", "ray", "timm", "transformers")
+FRAMEWORKS = ("accelerate", "fastai", "keras", "lightning", "logging", "ray", "timm", "transformers", "ultralytics")
 
 
 def __getattr__(name: str) -> Any:
