@@ -1,6 +1,6 @@
 """A fastai Learner that trains on fewer samples.
 
-    python examples/fastai_train.py --epochs 8
+python examples/fastai_train.py --epochs 8
 """
 
 import argparse

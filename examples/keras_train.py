@@ -1,6 +1,6 @@
 """A Keras 3 model on torch that trains on fewer samples.
 
-    KERAS_BACKEND=torch python examples/keras_train.py --epochs 8
+KERAS_BACKEND=torch python examples/keras_train.py --epochs 8
 """
 
 import argparse
@@ -23,7 +23,9 @@ def main() -> None:
     hidden = keras.layers.Dense(128, activation="relu")(keras.layers.Flatten()(inputs))
     model = PrunedModel(inputs, keras.layers.Dense(10, activation="softmax")(hidden))  # in place of keras.Model
     model.compile("adam", "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
-    pruned = PrunedData(train.images / 255.0, train.labels.astype("int64"), args.epochs, 64, method="infobatch-adaptive")
+    pruned = PrunedData(
+        train.images / 255.0, train.labels.astype("int64"), args.epochs, 64, method="infobatch-adaptive"
+    )
     model.fit(pruned, epochs=args.epochs, validation_data=(test.images / 255.0, test.labels.astype("int64")), verbose=2)
     print(pruned.train_data.summary())
 

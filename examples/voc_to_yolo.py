@@ -38,7 +38,9 @@ def convert(voc: Path, output: Path, split: str, stem: str, names: list[str]) ->
         name = thing.findtext("name")
         if name not in names:
             names.append(name)
-        left, top, right, bottom = (float(thing.findtext(f"bndbox/{side}")) for side in ("xmin", "ymin", "xmax", "ymax"))
+        left, top, right, bottom = (
+            float(thing.findtext(f"bndbox/{side}")) for side in ("xmin", "ymin", "xmax", "ymax")
+        )
         left, right = max(left, 0) / width, min(right, width) / width
         top, bottom = max(top, 0) / height, min(bottom, height) / height
         centre = f"{(left + right) / 2:.6f} {(top + bottom) / 2:.6f} {right - left:.6f} {bottom - top:.6f}"

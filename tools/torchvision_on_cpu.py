@@ -14,6 +14,7 @@ import sysconfig
 from importlib import metadata
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from typing import Any
 
 SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -21,7 +22,7 @@ SCHEMAS = (
 )
 
 
-def nms(boxes: "Tensor", scores: "Tensor", iou_threshold: float) -> "Tensor":  # noqa: F821
+def nms(boxes: Any, scores: Any, iou_threshold: float) -> Any:
     """Of boxes that overlap by more than the threshold, the one with the highest score: their numbers, best first."""
     import torch
 

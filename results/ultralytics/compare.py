@@ -22,6 +22,7 @@ from infobatch.integrations.ultralytics import pruned
 
 
 def main() -> None:
+    """Every run that is not on record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--model", default=str(Path(__file__).parents[2] / "examples" / "yolo_tiny.yaml"))
@@ -46,6 +47,7 @@ def main() -> None:
 
 
 def run(args: argparse.Namespace, method: str, seed: int, epochs: int) -> dict[str, object]:
+    """Train once."""
     started = time.time()
     with tempfile.TemporaryDirectory() as folder:
         model = YOLO(args.model, task="detect", verbose=False)

@@ -19,6 +19,5 @@ for name in {FRAMEWORKS}:
 def test_every_integration_names_its_extra():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        f'this integration needs {name}, which is not installed: pip install "infobatch[{name}]"'
-        for name in FRAMEWORKS
+        f'this integration needs {name}, which is not installed: pip install "infobatch[{name}]"' for name in FRAMEWORKS
     ]

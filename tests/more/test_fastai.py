@@ -35,7 +35,9 @@ def samples() -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def learner(data: Any = None, loss: Any = None, drop_last: bool = False, **options: Any) -> Learner:
     data = data or samples()
-    dls = DataLoaders.from_dsets(data, data[:20], bs=BATCH, drop_last=drop_last, device="cpu", **{"num_workers": 0, **options})
+    dls = DataLoaders.from_dsets(
+        data, data[:20], bs=BATCH, drop_last=drop_last, device="cpu", **{"num_workers": 0, **options}
+    )
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 2))
     return Learner(dls, model, loss_func=loss or CrossEntropyLossFlat(), opt_func=SGD)

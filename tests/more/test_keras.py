@@ -81,7 +81,9 @@ def test_full_data_is_trained_on_as_by_keras() -> None:
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
     sizes = [len(batch) for batch in batches]
     assert sum(sizes) == SIZE
-    assert outcome.history["loss"][0] == pytest.approx(np.average([float(each) for each in losses], weights=sizes), rel=1e-3)
+    assert outcome.history["loss"][0] == pytest.approx(
+        np.average([float(each) for each in losses], weights=sizes), rel=1e-3
+    )
 
 
 def test_each_score_is_its_samples_loss_and_losses_are_weighted() -> None:

@@ -16,10 +16,10 @@ import torch
 from ultralytics import YOLO
 from ultralytics.data.augment import Mosaic
 
-from more import yolo
 from infobatch import InfoBatch
 from infobatch.integrations import ultralytics as ours
 from infobatch.integrations.ultralytics import pruned
+from more import yolo
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ultralytics' own
 
@@ -107,7 +107,9 @@ def test_weighted_images_are_as_repeated_ones(head: str, end2end: bool, reg_max:
         actual = gradients(model)
         assert actual.keys() == expected.keys()
         for name, gradient in actual.items():
-            torch.testing.assert_close(gradient, expected[name], rtol=1e-3, atol=1e-5 * float(expected[name].abs().max()))
+            torch.testing.assert_close(
+                gradient, expected[name], rtol=1e-3, atol=1e-5 * float(expected[name].abs().max())
+            )
         known = [name for name in items if name not in ("seg_loss", "sem_loss") or max(times) == 1]
         for name in known:
             torch.testing.assert_close(shown[name], items[name], rtol=1e-4, atol=1e-6)
@@ -116,7 +118,9 @@ def test_weighted_images_are_as_repeated_ones(head: str, end2end: bool, reg_max:
 
         scored = [name for name in items if name not in ("seg_loss", "sem_loss")]
         total = sum(theirs[list(items).index(name)] for name in scored) / sum(times)
-        torch.testing.assert_close((torch.tensor(weights) * planned.losses).mean(), total.detach(), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            (torch.tensor(weights) * planned.losses).mean(), total.detach(), rtol=1e-4, atol=1e-6
+        )
         assert (planned.losses[:3] > 0).all()
 
 
@@ -131,7 +135,9 @@ def repeated(preds: Any, rows: torch.Tensor) -> Any:
 def repeated_batch(batch: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
     of_image = [batch["batch_idx"] == image for image in rows.tolist()]
     again = {name: torch.cat([batch[name][mine] for mine in of_image]) for name in ("cls", "bboxes")}
-    again["batch_idx"] = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([int(m.sum()) for m in of_image]))
+    again["batch_idx"] = torch.repeat_interleave(
+        torch.arange(len(rows)), torch.tensor([int(m.sum()) for m in of_image])
+    )
     return {**again, "img": batch["img"][rows], **{name: batch[name][rows] for name in batch if "masks" in name}}
 
 
@@ -142,7 +148,9 @@ def test_full_epochs_have_the_loss_of_ultralytics_bit_for_bit(tmp_path: Path) ->
     expected = gradients(model)
     model.zero_grad()
     planned = Planned([1.0] * 4, 4, uniform=True)
-    loss, shown = ours._weighted(model.init_criterion(), SimpleNamespace(train_data=planned))(model(batch["img"]), batch)
+    loss, shown = ours._weighted(model.init_criterion(), SimpleNamespace(train_data=planned))(
+        model(batch["img"]), batch
+    )
     loss.sum().backward()
     assert torch.equal(loss, theirs)
     assert shown == items
@@ -197,7 +205,9 @@ def test_partners_come_from_all_images_also_after_pruning(data: str, tmp_path: P
 
     def look(trainer: Any) -> None:
         random.seed(0)
-        mosaics = [each for each in ours._transforms(trainer.train_loader.dataset.transforms) if isinstance(each, Mosaic)]
+        mosaics = [
+            each for each in ours._transforms(trainer.train_loader.dataset.transforms) if isinstance(each, Mosaic)
+        ]
         partners.append({index for mosaic in mosaics for _ in range(200) for index in mosaic.get_indexes()})
 
     options = {"mixup": 0.5, "copy_paste": 0.5, "epochs": 2, "close_mosaic": 0}
@@ -262,7 +272,9 @@ def rows(trainer: Any) -> list[dict[str, str]]:
 def own(data: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Diary]:
     """Ultralytics' own trainer."""
     diary = Diary()
-    return yolo.train(yolo.TINY, data, tmp_path_factory.mktemp("own"), epochs=EPOCHS, callbacks=diary.callbacks()), diary
+    return yolo.train(
+        yolo.TINY, data, tmp_path_factory.mktemp("own"), epochs=EPOCHS, callbacks=diary.callbacks()
+    ), diary
 
 
 @pytest.fixture(scope="module")

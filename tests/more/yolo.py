@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -78,15 +77,9 @@ def train(model: str | Path, data: str, folder: Path, **options: Any) -> Any:
     yolo = YOLO(model, task=options.pop("task", None), verbose=False)
     for event, callback in options.pop("callbacks", {}).items():
         yolo.add_callback(event, callback)
-    yolo.train(
-        data=data,
-        project=str(folder),
-        **{
-            **{"name": "run", "imgsz": SIZE, "batch": 4, "nbs": 4, "device": "cpu", "amp": False, "plots": False},
-            **{"verbose": False, "warmup_epochs": 1, "close_mosaic": 1},
-            **options,
-        },
-    )
+    usual = {"imgsz": SIZE, "batch": 4, "nbs": 4, "device": "cpu", "amp": False, "plots": False, "verbose": False}
+    schedule = {"warmup_epochs": 1, "close_mosaic": 1}
+    yolo.train(data=data, project=str(folder), name="run", **{**usual, **schedule, **options})
     return yolo.trainer
 
 

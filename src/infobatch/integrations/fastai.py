@@ -107,8 +107,8 @@ class InfoBatchCallback(Callback):
             )
         if not dl.indexed or dl.bs is None or dl.n != len(dl.dataset):
             raise ValueError(
-                f"dls.train must read all its samples by number, in batches: it has indexed={dl.indexed}, bs={dl.bs} and "
-                f"n={dl.n} of {len(dl.dataset)}"
+                f"dls.train must read all its samples by number, in batches: it has indexed={dl.indexed}, bs={dl.bs} "
+                f"and n={dl.n} of {len(dl.dataset)}"
             )
         if dl.fake_l.persistent_workers:
             raise ValueError("dls.train has persistent_workers=True, whose plan would stay the first: say False")

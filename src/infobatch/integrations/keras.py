@@ -134,7 +134,7 @@ class InfoBatchMixin:
 
     def _check_pruned_loss(self, own: torch.Tensor, losses: torch.Tensor) -> None:
         """Raise unless the model's loss is the mean of its samples', beside its regularisers: once."""
-        rest = sum(float(each.detach()) for each in self.losses)  # type: ignore[attr-defined]
+        rest = float(sum(each.detach() for each in self.losses))  # type: ignore[attr-defined]
         if not np.isclose(float(own) - rest, float(losses.mean()), rtol=1e-3, atol=1e-5):
             raise ValueError(
                 f"loss={self.loss!r} is not the mean of its samples' losses: it is "  # type: ignore[attr-defined]

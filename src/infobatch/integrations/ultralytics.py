@@ -261,7 +261,7 @@ class _OfTrainer:
 
     def __deepcopy__(self, memo: Any) -> None:
         """A copy of the model is for validation, and makes its own criterion when it has none."""
-        return None
+        return
 
 
 class ClassificationLoss(_OfTrainer):
@@ -293,11 +293,11 @@ class DetectionLoss(_OfTrainer):
             head.weigh_gradients(weight, images)
         if not self._checked:
             self._check(dict(zip(items, total.detach() / len(weight), strict=True)))
-        train_data.update(self._each_head(lambda head: head.losses(weight)), index)
+        train_data.update(self._sum([head.losses(weight) for head in self._heads]), index)
         if train_data.plan.by_sample.uniform:
             return total, items  # as they are
         shown = {**items, **self._heads[-1].terms(weight)}
-        terms = {name: self._each_head(lambda head, name=name: head.terms(weight)[name]) for name in self._heads[0].gains}
+        terms = self._terms(weight)
         means = [terms.get(name, of_batch / len(weight)) for name, of_batch in zip(items, total.detach(), strict=True)]
         return total + (images * torch.stack(means) - total).detach(), shown
 
@@ -307,16 +307,19 @@ class DetectionLoss(_OfTrainer):
             return self._heads[0].watch(preds)
         return {name: head.watch(preds[name]) for name, head in zip(("one2many", "one2one"), self._heads, strict=True)}
 
-    def _each_head(self, value: Callable[[Head], torch.Tensor]) -> torch.Tensor:
-        """The sum over the heads of something, with the gains that they have at this time."""
+    def _sum(self, of_heads: list[torch.Tensor]) -> torch.Tensor:
+        """The sum over the heads, with the gains that they have in this epoch."""
         gains = [self.criterion.o2m, self.criterion.o2o] if self._end_to_end else [1.0]
-        return torch.stack([gain * value(head) for gain, head in zip(gains, self._heads, strict=True)]).sum(0)
+        return torch.stack([gain * value for gain, value in zip(gains, of_heads, strict=True)]).sum(0)
+
+    def _terms(self, weight: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The loss by term, each image with its weight."""
+        of_heads = [head.terms(weight) for head in self._heads]
+        return {name: self._sum([terms[name] for terms in of_heads]) for name in of_heads[0]}
 
     def _check(self, own: dict[str, torch.Tensor]) -> None:
         """Raise unless the images' losses add up to the criterion's own: once, on the first batch."""
-        ones = torch.ones_like(self._heads[0].divisor)
-        for name in self._heads[0].gains:
-            value = self._each_head(lambda head, name=name: head.terms(ones)[name])
+        for name, value in self._terms(torch.ones_like(self._heads[0].divisor)).items():
             if not torch.allclose(value, own[name].to(value.dtype), rtol=1e-2, atol=1e-4):
                 raise RuntimeError(
                     f"{type(self.criterion).__name__} computes {name} in a way that is not known: it is "
@@ -385,7 +388,9 @@ class Head:
 
     def terms(self, weight: torch.Tensor) -> dict[str, torch.Tensor]:
         """The loss by term, each image with its weight."""
-        return {name: gain * (weight * self._sums[name]).sum() / self._whole(weight) for name, gain in self.gains.items()}
+        return {
+            name: gain * (weight * self._sums[name]).sum() / self._whole(weight) for name, gain in self.gains.items()
+        }
 
     def losses(self, weight: torch.Tensor) -> torch.Tensor:
         """The loss of each image: their weighted mean is Σ w_i s_i / Σ w_i t_i."""
@@ -394,25 +399,27 @@ class Head:
 
     def watch(self, preds: dict[str, Any]) -> dict[str, Any]:
         """The predictions, with gradients that :meth:`weigh_gradients` will weigh."""
-        watched = {}
+        watched: dict[str, Any] = {}
         for name, value in preds.items():
             if name in ("boxes", "scores"):
-                watched[name] = _Weigh.apply(value, self._boxes)
+                watched[name] = _weigh(value, self._boxes)
             elif name == "mask_coefficient":
-                watched[name] = _Weigh.apply(value, self._masks)
+                watched[name] = _weigh(value, self._masks)
             elif name == "proto":
                 watched[name] = self._watch_masks(value)
             elif name == "feats":  # of which only the shapes are used
                 watched[name] = [each.detach() for each in value]
             else:
-                raise RuntimeError(f"this release of Ultralytics predicts {name!r}, whose part of the loss is not known")
+                raise RuntimeError(
+                    f"this release of Ultralytics predicts {name!r}, whose part of the loss is not known"
+                )
         return watched
 
     def _watch_masks(self, value: Any) -> Any:
         if isinstance(value, tuple):
             masks, semantic = value
-            return _Weigh.apply(masks, self._masks), _Weigh.apply(semantic, self._semantic)
-        return _Weigh.apply(value, self._masks)
+            return _weigh(masks, self._masks), _weigh(semantic, self._semantic)
+        return _weigh(value, self._masks)
 
     def weigh_gradients(self, weight: torch.Tensor, images: float) -> None:
         """Let the batch's loss be one of ``images`` images of full data, where each one here has its weight."""
@@ -437,9 +444,14 @@ class _Weigh(torch.autograd.Function):
         return predictions.view_as(predictions)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         factor = ctx.factor.value.to(gradient.dtype)
         return gradient * factor.view(-1, *[1] * (gradient.dim() - 1)), None
+
+
+def _weigh(predictions: torch.Tensor, factor: Factor) -> torch.Tensor:
+    weighed: torch.Tensor = _Weigh.apply(predictions, factor)  # type: ignore[no-untyped-call]
+    return weighed
 
 
 # -- stopping and going on -------------------------------------------------------------------------------------------
