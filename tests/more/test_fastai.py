@@ -121,7 +121,7 @@ def test_full_data_is_trained_on_as_without_the_callback() -> None:
                     each.grad = None
     with torch.no_grad():
         for ours, theirs in zip(pruned.model.parameters(), plain.model.parameters(), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.02)  # fastai's decay and momentum apart
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_a_fit_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:

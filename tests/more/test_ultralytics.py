@@ -157,6 +157,55 @@ def test_full_epochs_have_the_loss_of_ultralytics_bit_for_bit(tmp_path: Path) ->
     assert all(torch.equal(gradient, expected[name]) for name, gradient in gradients(model).items())
 
 
+FAMILIES = [
+    "yolov8n",
+    "yolov9t",
+    "yolov10n",
+    "yolo11n",
+    "yolo12n",
+    "yolo26n",
+    "yolov8n-seg",
+    "yolo11n-seg",
+    "yolo26n-seg",
+]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_models_of_every_family(name: str) -> None:
+    torch.manual_seed(0)
+    task = "segment" if "seg" in name else "detect"
+    model = yolo.model_of(f"{name}.yaml", task)
+    batch = yolo.batch_of(3, torch.Generator().manual_seed(1), masks=task == "segment")
+    batch["cls"] *= 20
+    theirs, items = model.init_criterion()(model(batch["img"]), batch)
+    planned = Planned([1.0] * 3, 3)
+    loss, shown = ours._weighted(model.init_criterion(), SimpleNamespace(train_data=planned))(
+        model(batch["img"]), batch
+    )
+    torch.testing.assert_close(loss, theirs, rtol=1e-3, atol=1e-4)
+    assert shown.keys() == items.keys()
+    assert (planned.losses > 0).all()
+
+
+@pytest.mark.parametrize("end2end", [False, True])
+def test_mixed_precision(end2end: bool, tmp_path: Path) -> None:
+    model, batch = fitted(tmp_path, "detect", end2end, 16)
+    losses = []
+    for planned in (None, Planned([1.0] * 4, 4)):
+        criterion = model.init_criterion()
+        if planned is not None:
+            criterion = ours._weighted(criterion, SimpleNamespace(train_data=planned))
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, _ = criterion(model(batch["img"]), batch)
+        loss.sum().backward()
+        losses.append((loss.detach(), gradients(model)))
+        model.zero_grad()
+    (theirs, expected), (mine, actual) = losses
+    torch.testing.assert_close(mine, theirs, rtol=0.02, atol=1e-3)
+    for name, gradient in actual.items():
+        assert torch.equal(gradient, expected[name])
+
+
 def test_class_weights_are_in_the_losses(tmp_path: Path) -> None:
     model, batch = fitted(tmp_path, "detect", False, 16)
     model.class_weights = torch.tensor([0.5, 1.0, 1.5])
@@ -349,10 +398,14 @@ def test_a_checkpoint_of_ultralytics_goes_on_with_a_full_epoch(data: str, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         yolo.train(yolo.TINY, data, tmp_path, epochs=EPOCHS, callbacks=Diary(stop_after=0).callbacks())
     diary, last = Diary(), tmp_path / "run" / "weights" / "last.pt"
-    yolo.train(last, data, tmp_path, resume=True, trainer=pruned(delta=1.0), callbacks=diary.callbacks())
+    trainer = yolo.train(last, data, tmp_path, resume=True, trainer=pruned(delta=1.0), callbacks=diary.callbacks())
     sizes = [len(diary.plans[epoch]) for epoch in (1, 2, 3)]
     assert sizes[0] == 21
     assert max(sizes[1:]) < 21
+    table = rows(trainer)
+    assert len(table) == EPOCHS
+    assert "infobatch/saving" not in table[0]  # the table that Ultralytics has begun
+    assert all(None not in row and None not in row.values() for row in table)
 
 
 def test_workers(data: str, tmp_path: Path) -> None:
