@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := .venv-demo
+MORE := .venv-more
 INSTALL := -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 # The machine's cores, shared fairly: JOBS test processes with one thread each.
@@ -11,7 +12,7 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check fix bench docs dist clean
+.PHONY: help demo test slow more check fix bench docs dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +25,9 @@ test: $(VENV)/.ready ## run the tests and the examples in docstrings (ARGS="-k p
 
 slow: $(VENV)/.ready ## run the slow kinds: browsers, kills, many processes, whole trainings
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow $(ARGS)
+
+more: $(MORE)/.ready ## run the tests of Ultralytics, fastai, Keras and others, in an environment of their own
+	OMP_NUM_THREADS=1 $(MORE)/bin/python -m pytest -n $(JOBS) --dist loadfile -W ignore::DeprecationWarning tests/more $(ARGS)
 
 check: $(VENV)/.ready ## lint, format and types
 	$(BIN)/ruff check .
@@ -44,7 +48,7 @@ dist: $(VENV)/.ready ## build wheel and sdist, and try the wheel in an empty env
 	$(BIN)/python tools/try_wheel.py
 
 clean: ## remove the environments and everything built
-	rm -rf $(VENV) $(DEMO) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) $(MORE) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name '*.egg-info' -o -name __pycache__ | xargs rm -rf
 
 # torch and everything that depends on it go into one pip command with the constraints: resolved apart,
@@ -59,6 +63,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py
 $(DEMO)/.ready: pyproject.toml constraints.txt
 	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
 	$(DEMO)/bin/python $(INSTALL) -e ".[lab]"
+	@touch $@
+
+$(MORE)/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py
+	test -x $(MORE)/bin/python || $(PYTHON) -m venv $(MORE)
+	$(MORE)/bin/python $(INSTALL) -e ".[more]"
+	$(MORE)/bin/python tools/torchvision_on_cpu.py
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.ready

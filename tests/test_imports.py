@@ -95,6 +95,9 @@ FRAMEWORKS: dict[str, set[str]] = {
     "accelerate": {"accelerate"},
     "timm": {"timm"},
     "ray": {"ray"},
+    "ultralytics": {"ultralytics"},
+    "fastai": {"fastai"},
+    "keras": {"keras"},
 }
 
 

@@ -12,7 +12,10 @@ import torch
 from ..core.checks import check_flag
 from ..dataset import InfoBatch
 
-FRAMEWORKS = ("accelerate", "lightning", "logging", "ray", "streaming", "timm", "transformers")
+FRAMEWORKS = (
+    *("accelerate", "fastai", "keras", "lightning", "logging", "ray", "streaming", "timm", "transformers"),
+    "ultralytics",
+)
 
 
 def __getattr__(name: str) -> Any:
