@@ -305,7 +305,7 @@ def test_compare_in_a_script(script):
     assert done.returncode == 0, done.stderr
     assert "infobatch:ratio=0.3 seed 4  epoch   4/4" in done.stdout
     assert "accuracy, my_train.py:train" in done.stdout
-    assert done.stdout.splitlines()[-1] == "4 0.94"
+    assert done.stdout.splitlines()[-1].startswith("4 0.94")
 
 
 @pytest.mark.slow
@@ -314,6 +314,13 @@ def test_compare_in_a_script_without_a_guard_does_not_start_runs_without_end(scr
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert 'put it below if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_without_rich_it_says_what_to_install():
+    code = "import sys; sys.modules['rich'] = None; import infobatch; infobatch.compare"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert 'needs rich, which is not installed: pip install "infobatch[lab]"' in done.stderr.splitlines()[-1]
 
 
 # -- what comes of a run, in this process ------------------------------------------------------------------------------
