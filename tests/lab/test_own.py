@@ -272,6 +272,20 @@ def test_a_folder_of_another_function_is_refused(script):
         OwnComparison(other.function, other.methods, other.seeds, ours.folder).run()
 
 
+def test_a_margin_is_settled_by_the_first_run_on_full_data_unless_it_was_said(script):
+    place = Path("runs/my_train-train/full/seed-0")
+    place.mkdir(parents=True)
+    record = RunRecord("full", 0, "metric", True, 4, (4,), (0.5,), (1.0,), (91.23,), 0.0)
+    (place / RECORD).write_text(record.to_json())
+    [method] = comparison("train", ["full"]).methods
+    comparison("train", ["full"], margin=0.3)._settle_margin(method, 0)
+    assert not Path("runs/my_train-train", MARGIN).exists()
+    comparison("train", ["full"])._settle_margin(method, 0)
+    assert read_results([Path("runs")]).margin == 0.46
+    with pytest.raises(ValueError, match="margin must be a number from 0 on, in the unit of the metric, got -1"):
+        comparison("train", ["full"], margin=-1).run()
+
+
 def at_top_level(trial):
     return 1.0
 
