@@ -22,6 +22,7 @@ from infobatch.lab.method import MethodSpec
 from infobatch.lab.own import OwnComparison, check_methods
 from infobatch.lab.process import OUTPUT
 from infobatch.lab.runs import EPOCHS, MARGIN, RECORD, read_results
+from infobatch.lab.trial import Notes
 from infobatch.records import RunRecord
 from infobatch.report import export, page
 from infobatch.report.results import Results
@@ -426,6 +427,37 @@ def test_options_of_the_method_win_and_what_it_does_not_know_is_left_out(tmp_pat
         child.run(noted, job(tmp_path / method, method), "")
         assert getattr(seen["data"].method, "ratio", None) == ratio
     child.run(noted, job(tmp_path / "adaptive", "infobatch-adaptive"), "")  # has no ratio and does not anneal
+
+
+@pytest.mark.parametrize("stay", [False, True])  # Lightning comes back to the epoch that was complete, to end it
+def test_epochs_before_an_interruption_keep_their_seconds(tmp_path, stay):
+    states = []
+
+    def interrupted(trial):
+        trained(trial, epochs=2)
+        states.append(trial.train_data.state_dict())
+        raise OSError("interrupted")
+
+    def goes_on(trial):
+        train_data = trial.prune(range(100), 4)
+        train_data.load_state_dict(states[0], stay=stay)
+        train_data.set_epoch(1 if stay else 2)
+        loader = trial.loader(train_data, 10)
+        for epoch in (2, 3):
+            train_data.set_epoch(epoch)
+            for x in loader:
+                train_data.update(x.float())
+        return 1.0
+
+    with pytest.raises(OSError, match="interrupted"):
+        child.run(interrupted, job(tmp_path), "")
+    notes = [{**json.loads(line), "seconds": 99.0} for line in (tmp_path / EPOCHS).read_text().splitlines()]
+    (tmp_path / EPOCHS).write_text("".join(json.dumps(row) + "\n" for row in notes) + '{"cut sho')
+    found = child.run(goes_on, job(tmp_path), "")
+    assert found.times[:2] == (99.0, 99.0)
+    assert max(found.times[2:]) < 60
+    assert len(found.kept) == 4
+    assert set(Notes(tmp_path / EPOCHS).by_epoch) == {0, 1, 2, 3}  # nothing is lost behind the line that was cut short
 
 
 def test_records_make_a_table_and_a_page(tmp_path):
