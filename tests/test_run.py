@@ -307,3 +307,38 @@ def test_little_noise_is_not() -> None:
             for (x,) in loader:
                 td.update(1 + x)
     assert 1 < td.stats.noise < 1.5
+
+
+class Listener:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int]] = []
+        self.scored: list[int] = []
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.heard.append(("begin", epoch))
+
+    def end_epoch(self, plan: Any, scores: Any) -> None:
+        self.heard.append(("end", plan.epoch))
+        self.scored.append(int(np.count_nonzero(~np.isnan(scores))))
+
+
+@pytest.mark.parametrize("on_purpose", [False, True])
+def test_a_watcher_hears_of_epochs_as_they_begin_and_end(on_purpose: bool) -> None:
+    train_data, listener = InfoBatch(TensorDataset(torch.arange(8.0)), 3), Listener()
+    train_data.watch(listener)
+    loader = DataLoader(train_data, batch_size=4, sampler=train_data.sampler)
+    next(iter(loader))  # a peek ends nothing
+    for epoch in range(3):
+        if on_purpose:
+            train_data.set_epoch(epoch)
+        for (x,) in loader:
+            train_data.update(x)
+    ends = [("end", 0), ("end", 1)]
+    assert [event for event in listener.heard if event[0] == "end"] == ends
+    assert listener.scored == [8, 8]
+    assert listener.heard.index(("end", 0)) < listener.heard.index(("begin", 1))
+    train_data.state_dict()  # which may be the last that is seen of the epoch
+    assert listener.heard[-1] == ("end", 2)
+    assert InfoBatch.__getstate__(train_data)["_run"].__getstate__()["watcher"] is None  # a copy has none

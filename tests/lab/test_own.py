@@ -22,6 +22,7 @@ from infobatch.lab.method import MethodSpec
 from infobatch.lab.own import OwnComparison, check_methods
 from infobatch.lab.process import OUTPUT
 from infobatch.lab.runs import EPOCHS, MARGIN, RECORD, read_results
+from infobatch.lab.trial import Notes
 from infobatch.records import RunRecord
 from infobatch.report import export, page
 from infobatch.report.results import Results
@@ -272,6 +273,20 @@ def test_a_folder_of_another_function_is_refused(script):
         OwnComparison(other.function, other.methods, other.seeds, ours.folder).run()
 
 
+def test_a_margin_is_settled_by_the_first_run_on_full_data_unless_it_was_said(script):
+    place = Path("runs/my_train-train/full/seed-0")
+    place.mkdir(parents=True)
+    record = RunRecord("full", 0, "metric", True, 4, (4,), (0.5,), (1.0,), (91.23,), 0.0)
+    (place / RECORD).write_text(record.to_json())
+    [method] = comparison("train", ["full"]).methods
+    comparison("train", ["full"], margin=0.3)._settle_margin(method, 0)
+    assert not Path("runs/my_train-train", MARGIN).exists()
+    comparison("train", ["full"])._settle_margin(method, 0)
+    assert read_results([Path("runs")]).margin == 0.46
+    with pytest.raises(ValueError, match="margin must be a number from 0 on, in the unit of the metric, got -1"):
+        comparison("train", ["full"], margin=-1).run()
+
+
 def at_top_level(trial):
     return 1.0
 
@@ -305,7 +320,7 @@ def test_compare_in_a_script(script):
     assert done.returncode == 0, done.stderr
     assert "infobatch:ratio=0.3 seed 4  epoch   4/4" in done.stdout
     assert "accuracy, my_train.py:train" in done.stdout
-    assert done.stdout.splitlines()[-1] == "4 0.94"
+    assert done.stdout.splitlines()[-1].startswith("4 0.94")
 
 
 @pytest.mark.slow
@@ -314,6 +329,13 @@ def test_compare_in_a_script_without_a_guard_does_not_start_runs_without_end(scr
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert 'put it below if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_without_rich_it_says_what_to_install():
+    code = "import sys; sys.modules['rich'] = None; import infobatch; infobatch.compare"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert 'needs rich, which is not installed: pip install "infobatch[lab]"' in done.stderr.splitlines()[-1]
 
 
 # -- what comes of a run, in this process ------------------------------------------------------------------------------
@@ -405,6 +427,37 @@ def test_options_of_the_method_win_and_what_it_does_not_know_is_left_out(tmp_pat
         child.run(noted, job(tmp_path / method, method), "")
         assert getattr(seen["data"].method, "ratio", None) == ratio
     child.run(noted, job(tmp_path / "adaptive", "infobatch-adaptive"), "")  # has no ratio and does not anneal
+
+
+@pytest.mark.parametrize("stay", [False, True])  # Lightning comes back to the epoch that was complete, to end it
+def test_epochs_before_an_interruption_keep_their_seconds(tmp_path, stay):
+    states = []
+
+    def interrupted(trial):
+        trained(trial, epochs=2)
+        states.append(trial.train_data.state_dict())
+        raise OSError("interrupted")
+
+    def goes_on(trial):
+        train_data = trial.prune(range(100), 4)
+        train_data.load_state_dict(states[0], stay=stay)
+        train_data.set_epoch(1 if stay else 2)
+        loader = trial.loader(train_data, 10)
+        for epoch in (2, 3):
+            train_data.set_epoch(epoch)
+            for x in loader:
+                train_data.update(x.float())
+        return 1.0
+
+    with pytest.raises(OSError, match="interrupted"):
+        child.run(interrupted, job(tmp_path), "")
+    notes = [{**json.loads(line), "seconds": 99.0} for line in (tmp_path / EPOCHS).read_text().splitlines()]
+    (tmp_path / EPOCHS).write_text("".join(json.dumps(row) + "\n" for row in notes) + '{"cut sho')
+    found = child.run(goes_on, job(tmp_path), "")
+    assert found.times[:2] == (99.0, 99.0)
+    assert max(found.times[2:]) < 60
+    assert len(found.kept) == 4
+    assert set(Notes(tmp_path / EPOCHS).by_epoch) == {0, 1, 2, 3}  # nothing is lost behind the line that was cut short
 
 
 def test_records_make_a_table_and_a_page(tmp_path):

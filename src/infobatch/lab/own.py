@@ -6,6 +6,7 @@ infobatch compare my_train.py:train --methods full,infobatch --seeds 5
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import warnings
@@ -76,6 +77,8 @@ class OwnComparison(Runs):
         keep others from running, unless all of a seed's fail.
         """
         check_methods(self.methods)
+        if self.margin is not None and not 0 <= self.margin < math.inf:
+            raise ValueError(f"margin must be a number from 0 on, in the unit of the metric, got {self.margin}")
         self._claim_folder(self.recipe, {})
         failures: list[Failure] = []
         for seed in self.seeds:
@@ -147,9 +150,9 @@ class OwnComparison(Runs):
 
     def _settle_margin(self, method: MethodSpec, seed: int) -> None:
         """After the first run on full data the margin is known, if none was said."""
-        if method.label == "full" and not (self.folder / MARGIN).exists():
+        if self.margin is None and method.label == "full" and not (self.folder / MARGIN).exists():
             record = RunRecord.from_json((self._place(method, seed) / RECORD).read_text(encoding="utf-8"))
-            if abs(record.value) < float("inf"):  # neither NaN nor infinite
+            if math.isfinite(record.value):
                 write_margin(self.folder, float(f"{SHARE * abs(record.value):.2g}"))
 
     def _note_turns(self, finished: Sequence[MethodSpec], seed: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from ..files import write_text
 from ..records import Tick
 from . import child
 from .runs import EPOCHS, RECORD
+from .trial import read_row
 
 JOB, OUTPUT = "job.json", "output.txt"
 PATIENCE = 10.0  # seconds that a run has to end when it is told to
@@ -86,7 +86,9 @@ class _Epochs:
         whole = text[: text.rfind(b"\n") + 1]
         self.read += len(whole)
         for line in whole.splitlines():
-            row = json.loads(line)
+            row = read_row(line)
+            if row is None:
+                continue
             known = row["epoch"] in self.seconds
             self.seconds[row["epoch"]] = row["seconds"]
             if known:

@@ -112,8 +112,11 @@ class Notes:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        rows = [row for row in map(_row, lines) if row is not None]
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if text and not text.endswith("\n"):
+            with path.open("a", encoding="utf-8") as file:
+                file.write("\n")  # after a line that was cut short
+        rows = [row for row in map(read_row, text.splitlines()) if row is not None]
         self.by_epoch: dict[int, dict[str, Any]] = {row["epoch"]: row for row in rows}
         self.left_out: NDArray[np.int32] | None = None  # how often each sample was; None where that is not known
         self.keeps_steps = False  # whether the last epoch had as many steps as full data
@@ -121,6 +124,7 @@ class Notes:
         self._counted: set[int] = set()  # epochs in left_out
         self._epoch: int | None = None  # whose clock runs
         self._since = time.perf_counter()
+        self._batches = 0  # of the epoch that were trained before the clock ran
 
     def follow(self, train_data: InfoBatch) -> None:
         """Watch the epochs of ``train_data``."""
@@ -133,10 +137,13 @@ class Notes:
         if self._epoch is None and epoch:
             self.left_out = None  # the run goes on: who was left out before is not known
         self._epoch, self._since = epoch, time.perf_counter()
+        self._batches = 0 if self._train_data is None else self._train_data.batches_done
 
     def end_epoch(self, plan: EpochPlan, scores: NDArray[np.float32]) -> None:
         """Write the epoch down."""
         assert self._train_data is not None
+        if plan.epoch in self.by_epoch and self._train_data.batches_done == self._batches:
+            return  # all of it was trained before the run was interrupted
         seconds = time.perf_counter() - self._since
         if self.left_out is not None and plan.epoch not in self._counted:
             self._counted.add(plan.epoch)
@@ -172,7 +179,7 @@ class Notes:
         return tuple(self.by_epoch[epoch][name] for epoch in range(epochs))
 
 
-def _row(line: str) -> dict[str, Any] | None:
+def read_row(line: str | bytes) -> dict[str, Any] | None:
     """A line of the file; None for one that was cut short when the process was killed."""
     try:
         row = json.loads(line)
