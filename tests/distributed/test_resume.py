@@ -50,6 +50,8 @@ CASES: list[tuple[int, Case]] = [
     (2, Case(save_every=2, stateful=True, index="explicit")),
     (2, Case(save_every=1, stateful=True, workers=2, options={"method": "random"})),
     (2, Case(save_every=3, strata=True, index="key", options={"saving": 0.3})),
+    (1, Case(save_every=1, options={"history": True})),
+    (2, Case(save_every=2, index="explicit", options={"history": 2})),
 ]
 
 

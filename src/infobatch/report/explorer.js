@@ -14,22 +14,27 @@
   let listed = [];
 
   async function unpack() {
-    const text = atob(by("block").textContent);
-    const bytes = new Uint8Array(text.length);
-    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+    const bytes = decoded(by("block").textContent);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     const all = new Uint8Array(await new Response(stream).arrayBuffer());
     const made = {};
     for (const { name, at, count: length, bytes: width } of data.layout) {
       if (width === 1) { made[name] = all.subarray(at, at + length); continue; }
       const values = width === 2 ? new Uint16Array(length) : new Uint32Array(length);
-      for (let plane = 0; plane < width; plane++) {
-        const from = at + plane * length;
-        for (let i = 0; i < length; i++) values[i] |= all[from + i] << (8 * plane);
-      }
+      const [second, third, fourth] = [at + length, at + 2 * length, at + 3 * length];
+      if (width === 2) for (let i = 0; i < length; i++) values[i] = all[at + i] | (all[second + i] << 8);
+      else for (let i = 0; i < length; i++) values[i] = all[at + i] | (all[second + i] << 8) | (all[third + i] << 16) | (all[fourth + i] << 24);
       made[name] = values;
     }
     return made;
+  }
+
+  function decoded(text) {
+    if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text); // faster, in newer browsers
+    const letters = atob(text);
+    const bytes = new Uint8Array(letters.length);
+    for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+    return bytes;
   }
 
   // -- numbers --------------------------------------------------------------------------------------------------------
@@ -233,11 +238,21 @@
 
   // -- one sample -----------------------------------------------------------------------------------------------------
 
-  const followed = columns.followed ? new Map([...columns.followed].map((index, row) => [index, row])) : null;
+  function followedRow(index) { // its place among the samples whose scores by epoch are on the page, which are in order
+    const rows = columns.followed;
+    if (!rows) return index;
+    let [low, high] = [0, rows.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (rows[middle] < index) low = middle + 1;
+      else high = middle;
+    }
+    return rows[low] === index ? low : undefined;
+  }
   const followedCount = columns.codes ? columns.codes.length / data.known.length : 0;
   function trajectory(index) { // its score by epoch; null where it was left out; undefined where the page does not have it
     if (!columns.codes || index < 0) return undefined;
-    const row = followed ? followed.get(index) : index;
+    const row = followedRow(index);
     if (row === undefined) return undefined;
     return data.known.map((_, k) => {
       const code = columns.codes[k * followedCount + row];
@@ -377,7 +392,7 @@
   if (columns.label) {
     document.querySelector(".by-label").hidden = false;
     const counts = new Uint32Array(data.labels.length);
-    for (const code of columns.label) counts[code]++;
+    for (let i = 0; i < data.size; i++) counts[columns.label[i]]++;
     data.labels.forEach((name, code) => { html("option", "", by("label"), `${name} (${whole(counts[code])})`).value = code; });
     by("label").addEventListener("change", () => { label = +by("label").value; drawMap(); showList(); if (listed.length) pick(listed[0]); });
   }
