@@ -28,7 +28,8 @@ def main() -> None:
             name: statistics.mean(run[name] for run in by_seed.values())
             for name in ("loss", "trained", "noise", "cpu seconds")
         }
-        difference = "" if arm in ("uniform", "two-passes") else f"{statistics.mean(pairs):+.3f}"
+        plain = arm in ("uniform", "two-passes") or not pairs
+        difference = "" if plain else f"{statistics.mean(pairs):+.3f}"
         if difference and len(pairs) > 1:
             half = T95[len(pairs)] * statistics.stdev(pairs) / len(pairs) ** 0.5
             difference += f" [{statistics.mean(pairs) - half:+.3f}, {statistics.mean(pairs) + half:+.3f}]"
