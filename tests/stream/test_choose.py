@@ -15,7 +15,7 @@ TAG = tag_of(1)
 
 def test_the_expected_weight_is_1_over_many_draws() -> None:
     loss = torch.tensor([0.01, 0.1, 0.5, 1.0, 3.0, 0.2])
-    total, rounds = torch.zeros(6, dtype=torch.float64), 4000
+    total, rounds = torch.zeros(6, dtype=torch.float64), 1000
     for seed in range(rounds):
         chosen = choose(loss, RULE, 0.0, TAG, np.random.default_rng(seed))
         total[chosen.positions] += weights(chosen.ticket)

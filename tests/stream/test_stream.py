@@ -71,7 +71,7 @@ def test_every_sample_counts_once_in_expectation_while_tables_follow_what_was_le
         "id": {"id": lambda s: s[0]},
         "look": {"look": lambda ss: [s[1] for s in ss]},
     }
-    runs = 150
+    runs = 100
     weight = np.zeros((runs, 60))
     for run in range(runs):
         stream = Stream(few, noise=1.0, every=2, seed=run, look_batch=4, **ask[kind])
