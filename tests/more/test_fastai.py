@@ -20,6 +20,7 @@ from fastai.losses import CrossEntropyLossFlat
 from fastai.optimizer import SGD
 from torch import nn
 
+from infobatch import checkpoint
 from infobatch.integrations.fastai import InfoBatchCallback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # fastai's own
@@ -132,13 +133,13 @@ def test_a_fit_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
     fit(first, pruning, before)
     first.path = tmp_path
     first.save("stopped")
-    state = pruning.train_data.state_dict()
+    checkpoint.save(pruning.train_data.state_dict(), tmp_path / "data.pt")
 
     second, after = learner(), Diary()
     second.path = tmp_path
     second.create_opt()
     second.load("stopped")
-    again = fit(second, InfoBatchCallback(state=state, delta=1.0), after, start_epoch=2)
+    again = fit(second, InfoBatchCallback(state=checkpoint.load(tmp_path / "data.pt"), delta=1.0), after, start_epoch=2)
     assert before.seen + after.seen == expected.seen
     assert before.lrs + after.lrs == expected.lrs
     np.testing.assert_array_equal(train_data.scores, again.scores)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from infobatch import checkpoint
 from infobatch.integrations.keras import PrunedData, PrunedModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -112,12 +113,10 @@ def test_a_fit_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
     data = PrunedData(x, y, EPOCHS, BATCH, delta=1.0)
     whole.fit(data, epochs=EPOCHS, verbose=0, shuffle=False)
 
-    states: list[Any] = []
-
     class Stop(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             if epoch == 1:
-                states.append(first_data.train_data.state_dict())
+                checkpoint.save(first_data.train_data.state_dict(), tmp_path / "data.pt")
                 self.model.save(tmp_path / "stopped.keras")
                 self.model.stop_training = True
 
@@ -126,8 +125,8 @@ def test_a_fit_that_was_stopped_goes_on_bit_for_bit(tmp_path: Path) -> None:
     second = keras.models.load_model(tmp_path / "stopped.keras")
     assert type(second) is PrunedModel
     again = PrunedData(x, y, EPOCHS, BATCH, delta=1.0)
-    again.load_state_dict(states[0])
-    second.fit(again, epochs=EPOCHS, initial_epoch=2, verbose=0, shuffle=False)
+    again.load_state_dict(checkpoint.load(tmp_path / "data.pt"))
+    second.fit(again, epochs=EPOCHS, initial_epoch=again.train_data.epoch, verbose=0, shuffle=False)
     np.testing.assert_array_equal(again.train_data.scores, data.train_data.scores)
     for mine, theirs in zip(second.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)

@@ -408,6 +408,46 @@ def test_a_checkpoint_of_ultralytics_goes_on_with_a_full_epoch(data: str, tmp_pa
     assert all(None not in row and None not in row.values() for row in table)
 
 
+def test_an_epoch_whose_loss_is_not_finite_is_done_again(data: str, tmp_path: Path) -> None:
+    """Ultralytics goes back to its last checkpoint, and so does the plan."""
+    plans, seen = [], []
+
+    def spoil(trainer: Any) -> None:
+        plans.append((trainer.epoch, sorted(trainer.train_data.plan.indices.tolist())))
+        seen.append(trainer.train_data.position)
+        if len(plans) == 2:
+            trainer.loss = torch.tensor(torch.nan)
+
+    trainer = yolo.train(
+        yolo.TINY, data, tmp_path, epochs=3, trainer=pruned(delta=1.0), callbacks={"on_train_epoch_end": spoil}
+    )
+    assert [epoch for epoch, _ in plans] == [0, 1, 1, 2]
+    assert plans[1] == plans[2]
+    assert all(done == total for done, total in seen)
+    assert [epoch.epoch for epoch in trainer.train_data.stats.epochs] == [0, 1, 2]
+
+
+def test_smaller_batches_when_memory_runs_out(data: str, tmp_path: Path) -> None:
+    def fail_once(trainer: Any) -> None:
+        prepare, calls = trainer.preprocess_batch, []
+
+        def preprocess_batch(batch: Any) -> Any:
+            calls.append(batch)
+            if len(calls) == 3:
+                raise RuntimeError("out of memory")
+            return prepare(batch)
+
+        trainer.preprocess_batch = preprocess_batch
+
+    diary = Diary()
+    callbacks = {**diary.callbacks(), "on_train_start": fail_once}
+    trainer = yolo.train(yolo.TINY, data, tmp_path, epochs=3, trainer=pruned(delta=1.0), callbacks=callbacks)
+    assert diary.batches == [2, 11, 11, 11]
+    assert len(diary.plans[0]) == 21
+    assert len(diary.plans[2]) < 21
+    assert np.isfinite(trainer.train_data.scores).all()
+
+
 def test_workers(data: str, tmp_path: Path) -> None:
     diary = Diary(workers=2)
     trainer = yolo.train(yolo.TINY, data, tmp_path, epochs=3, trainer=pruned(delta=1.0), callbacks=diary.callbacks())
