@@ -12,9 +12,9 @@ EXAMPLE = re.compile(r"^( *)>>> .*?(?=\n\s*\n|\Z)", re.S | re.M)
 
 
 def as_code(docstring: str) -> str:
-    """The docstring with its examples fenced.
+    r"""The docstring with its examples fenced.
 
-    >>> print(as_code("What it does.\\n\\n>>> 1 + 1\\n2"))
+    >>> print(as_code("What it does.\n\n>>> 1 + 1\n2"))
     What it does.
     <BLANKLINE>
     ```pycon

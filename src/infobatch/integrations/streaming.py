@@ -33,7 +33,8 @@ class StreamMixin(InfoBatchMixin):
     """Makes a ``Trainer`` class train on part of a stream; goes before it: ``class Mine(StreamMixin, SFTTrainer)``.
 
     Args:
-        args, kwargs: as the trainer takes them.
+        *args: as the trainer takes them.
+        **kwargs: as the trainer takes them.
         streaming: arguments of ``Stream`` other than the source: ``key``, ``id`` or ``look``, and how much.
     """
 
