@@ -28,7 +28,7 @@ LITTLE = 1.25  # a saving at noise 0.2 of less than this times what chance saves
 # How fast a share beyond chance grows with the logarithm of the epochs, after 1, 2, 3 scored epochs and more. That of
 # the noise budget is known after two, and only where the run has kept its predictions (the run's own method).
 GROWTH = {"infobatch": (0.56, 0.52, 0.44), "infobatch-adaptive": (0.0, 1.26, 1.1)}
-MOST_OF_BUDGET = 0.6  # of what the floor of the probabilities allows beyond chance: no committed run has gone further
+MOST_OF_BUDGET = 0.6  # of what the probabilities' floor allows beyond chance: no committed run had more on average
 
 
 @dataclass(frozen=True)
