@@ -77,6 +77,30 @@ def share_out(folder: Path) -> None:
     torch.save({"seen": seen}, folder / f"rank-{Ranks().here()[0]}.pt")
 
 
+def go_on(folder: Path) -> None:
+    """Stop after a step at which ranks share what they learned, and go on: the same as without a stop."""
+
+    def steps(stream: Stream, stop: int | None = None) -> list[list[int]]:
+        seen = []
+        for x, _, ticket in stream.together(DataLoader(stream, batch_size=BATCH)):
+            stream.update(0.01 + x.flatten(), ticket)
+            seen.append(ticket.tolist())
+            if len(seen) == stop:
+                torch.save(stream.state_dict(), folder / f"state-{Ranks().here()[0]}.pt")
+                break
+        return seen
+
+    def make() -> Stream:
+        return Stream(Uneven(), key=label_of, noise=0.5, every=4)
+
+    whole = steps(make())
+    before = steps(make(), 8)
+    again = make()
+    again.load_state_dict(torch.load(folder / f"state-{Ranks().here()[0]}.pt", weights_only=True))
+    assert before + steps(again) == whole
+    assert len(whole) > 12
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     train(Path(sys.argv[1]))

@@ -41,6 +41,10 @@ def test_the_same_under_torchrun(tmp_path: Path) -> None:
     check_together(tmp_path, 2)
 
 
+def test_ranks_go_on_bit_for_bit(tmp_path: Path) -> None:
+    assert forked(2, ranks_run.go_on, tmp_path) == [0, 0]
+
+
 def test_a_loop_without_together_is_told(tmp_path: Path) -> None:
     assert forked(2, ranks_run.forget_to_meet, tmp_path) == [0, 0]
     assert "loop over stream.together(loader)" in (tmp_path / "rank-1.txt").read_text()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from ..distributed.ranks import Ranks
 NEW_KEYS = 64  # that a rank can tell the others of at a time
 
 
-def in_step(loader: Iterable[Any], ranks: Ranks, done: Callable[[], None]) -> Iterator[Any]:
-    """Batches of ``loader`` for as long as every rank has one; ``done`` is called after each.
+def in_step(loader: Iterable[Any], ranks: Ranks) -> Iterator[Any]:
+    """Batches of ``loader`` for as long as every rank has one.
 
     Before each batch is handed out, one number of each rank says whether it has one (a stop flag). The first rank
     whose stream is over ends it for all: a batch that another one holds by then is dropped.
@@ -27,7 +27,6 @@ def in_step(loader: Iterable[Any], ranks: Ranks, done: Callable[[], None]) -> It
         if not ranks.all_gather(torch.tensor([len(batch)])).all():
             return
         yield batch[0]
-        done()
 
 
 def shared(

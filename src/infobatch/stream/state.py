@@ -30,6 +30,7 @@ def write(stream: Stream) -> dict[str, Any]:
         "totals": asdict(stream._totals),
         "updates": stream._updates,
         "choices": stream._choices,
+        "in hand": stream._in_hand,
         "tickets": torch.cat([torch.zeros(0, dtype=torch.int64), *(ticket.cpu() for ticket, _ in pending)]),
         "losses": torch.cat([torch.zeros(0, dtype=torch.float64), *(loss.cpu().double() for _, loss in pending)]),
     }
@@ -71,6 +72,7 @@ def read(stream: Stream, given: dict[str, Any]) -> None:
     stream._passes.load(given["passes"])
     stream._totals = Totals(**given["totals"])
     stream._updates, stream._choices = given["updates"], given["choices"]
+    stream._in_hand = given["in hand"]
     stream._pending = [(given["tickets"].clone(), given["losses"].clone())] if len(given["tickets"]) else []
     stream._passage, stream._resumed = None, given["place"]
     if given["place"] is None and stream._updates:

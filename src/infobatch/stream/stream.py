@@ -150,7 +150,8 @@ class Stream(IterableDataset[Any]):
         self._totals = Totals()
         self._updates = 0
         self._choices = 0
-        self._in_step = False
+        self._in_step = False  # whether ranks go through their batches together now
+        self._in_hand = False  # whether one of these batches is in the user's hands, and not counted yet
         self._last: tuple[torch.Tensor, torch.Tensor] | None = None
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -267,11 +268,17 @@ class Stream(IterableDataset[Any]):
             return
         self._in_step = True
         try:
-            yield from meeting.in_step(loader, self._ranks, self._step)
+            if self._in_hand:  # a batch of before, when the state was taken or the loop was left
+                self._step()
+            for batch in meeting.in_step(loader, self._ranks):
+                self._in_hand = True
+                yield batch
+                self._step()
         finally:
             self._in_step = False
 
     def _step(self) -> None:
+        self._in_hand = False
         self._updates += 1
         if self._updates % self.every == 0:
             self._renew()
