@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from infobatch import methods
 from infobatch.core.method import Epoch
 from infobatch.core.plan import generator
-from infobatch.lab import demo
-from infobatch.lab.data import fashion
+from infobatch.lab import recipes
 from infobatch.lab.method import MethodSpec
+from infobatch.lab.training import Training
 from infobatch.report.picture import FAINT, FULL, INK, PRUNED, dress
 
 EPOCH = 12  # of 16
@@ -20,7 +20,8 @@ SPEC = MethodSpec("infobatch-adaptive", "infobatch-adaptive", steps_stay=True)
 
 def main() -> None:
     """Train the demonstration with the noise budget, and show what it thinks of epoch 12."""
-    _, run = demo.prepare(demo.RECIPE, SPEC, 0, fashion.load())
+    recipe = recipes.get("demo")
+    run = Training(recipe.create_task(), recipe, SPEC, 0)
     for _ in range(EPOCH):
         run.train_epoch()
     scores = np.array(run.train_data.scores)
