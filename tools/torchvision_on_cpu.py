@@ -48,7 +48,7 @@ class _DeclareFirst(MetaPathFinder):
             sys.meta_path.remove(self)
             if hasattr(self, "library"):
                 sys.modules["torchvision.extension"]._assert_has_ops = lambda: None  # called before nms
-        if fullname == "torchvision":
+        if fullname == "torchvision" and not hasattr(self, "library"):  # some look for it before they import it
             import torch
 
             if torch.version.cuda is None and "+cpu" not in metadata.version("torchvision"):
