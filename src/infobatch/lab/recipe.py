@@ -59,7 +59,7 @@ class Recipe(ABC):
                 check_choice(name, getattr(self, name), choices)
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("epochs", "batch_size", "samples", "judge_every", "pool", "size"):
+            if field.name in ("epochs", "batch_size", "samples", "judge_every", "pool"):
                 if value is not None and value < 1:
                     raise ValueError(f"{field.name} must be at least 1, got {value}")
             elif isinstance(value, int | float) and value < 0:

@@ -18,9 +18,9 @@ def counted(scores: NDArray[np.float32]) -> list[int]:
     >>> sum(counted(np.array([0.0, 0.5, 1e9, np.nan], np.float32)))
     3
     """
-    known = scores[~np.isnan(scores)]
-    found: list[int] = np.histogram(np.clip(known, SCORE_EDGES[0], SCORE_EDGES[-1]), SCORE_EDGES)[0].tolist()
-    return found
+    known = scores[~np.isnan(scores)].astype(np.float64)  # in float32 the lowest edge is rounded to below itself
+    counts: list[int] = np.histogram(np.clip(known, SCORE_EDGES[0], SCORE_EDGES[-1]), SCORE_EDGES)[0].tolist()
+    return counts
 
 
 def highest(values: NDArray[Any], count: int = SHOWN) -> tuple[tuple[int, float], ...]:

@@ -360,7 +360,7 @@ def test_images_from_files_are_cut_to_the_size_that_is_asked_for(photographs, tm
     folder = photographs.train.folder.parent
     sized = replace(LAZY, size=24).create_task(folder)
     assert {image.shape[-1] for image, _ in (sized.train[0], sized.test[0])} == {24}
-    with pytest.raises(ValueError, match="size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="size must be at least 1 pixel, got 0"):
         replace(LAZY, size=0)
     with pytest.raises(ValueError, match="size is for images that are read from files; fashion-mnist-10k is in memory"):
         replace(RECIPE, dataset="fashion-mnist-10k", size=24).create_task()

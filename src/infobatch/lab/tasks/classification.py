@@ -58,6 +58,8 @@ class ClassificationRecipe(AugmentedRecipe):
         for name in ("label_smoothing", "ema"):
             if getattr(self, name) >= 1:
                 raise ValueError(f"{name} must be below 1, got {getattr(self, name)}")
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"size must be at least 1 pixel, got {self.size}")
         if self.judge_rest and self.samples is None:
             raise ValueError("judge_rest=true needs samples: without it no training image is left to judge by")
 
