@@ -435,7 +435,7 @@ def test_wrong_steps_per_epoch_are_refused(wrong):
 
 
 def test_an_epoch_given_to_step_is_refused():
-    with pytest.raises(ValueError, match=r"step\(\) of a paced schedule takes no epoch: it follows train_data"):
+    with pytest.raises(ValueError, match=r"step\(\) of a paced schedule takes no epoch, got 3: it follows"):
         Training().scheduler.step(3)
 
 

@@ -34,16 +34,16 @@ __all__ = [
     "scoring",
     "static",
 ]
-_LOADED_WHEN_ASKED_FOR = ("integrations", "scoring", "static")
-_FROM_THE_LAB = {"Trial": "trial", "compare": "own"}
+_LAZY_MODULES = ("integrations", "scoring", "static")
+_LAB_MODULES = {"Trial": "trial", "compare": "own"}  # the module of the lab that defines each name
 
 
 def __getattr__(name: str) -> Any:
-    """``infobatch.static``, ``infobatch.compare`` and the like, imported when they are first asked for."""
-    if name in _LOADED_WHEN_ASKED_FOR:
+    """Import ``infobatch.static``, ``infobatch.compare`` and the like at their first use."""
+    if name in _LAZY_MODULES:
         return importlib.import_module(f".{name}", __name__)
-    if name in _FROM_THE_LAB:
-        return getattr(importlib.import_module(f".lab.{_FROM_THE_LAB[name]}", __name__), name)
+    if name in _LAB_MODULES:
+        return getattr(importlib.import_module(f".lab.{_LAB_MODULES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -34,7 +34,7 @@ LOG = logging.getLogger(__name__)
 
 
 class MapStyle(Protocol):
-    """Samples that can be counted and read by number: a list, a tensor, a Hugging Face data set."""
+    """Anything with a length whose samples are read by index: a list, a tensor, a Hugging Face data set."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
@@ -59,27 +59,29 @@ class InfoBatch(Dataset[Any]):
 
     Args:
         dataset: the data: anything with ``__len__`` and ``__getitem__``.
-        num_epochs: how long training will be; after that the data is full.
+        num_epochs: the number of epochs you will train; any epoch after them is on full data.
         ratio: the share of the low-score samples to prune, in [0, 1).
-        delta: the share of the epochs in which to prune, in [0, 1]; the rest is full data (annealing). None: 0.875,
-            or 1 for methods that do not anneal.
+        delta: the share of the epochs in which to prune, in [0, 1]; the epochs after them are on full data
+            (annealing). None: 0.875, or 1 for methods that do not anneal.
         method: a name from ``methods.list()``, or a method object.
-        seed: what the plans are drawn from, together with the epoch and the scores. None: the framework's seed, where
-            an integration knows it, else 0.
-        index_key: carry each sample's index in the sample, under this key.
+        seed: the random seed of the plans, which depend on the epoch and the scores as well. None: the framework's
+            seed, where an integration knows it, else 0.
+        index_key: carry each sample's index in the sample: under this key for dicts, as a last element for tuples.
         saving: instead of ``ratio``, the share of full training to save in all.
-        rescale: weight the samples that stand in for pruned ones; None: as the method does.
-        anneal: train on full data for the last epochs; None: if ``delta`` is given or the method does. False
+        rescale: raise the weights of the samples that stand in for pruned ones; None: the method's own choice.
+        anneal: train on full data for the last epochs; None: yes if ``delta`` is given or the method anneals. False
             overrules ``delta``.
-        warmup: epochs at the start without pruning; the first one never is.
+        warmup: the number of epochs at the start without pruning; the first epoch is never pruned.
         momentum: m in score = m·new + (1 - m)·old; 1 keeps the last loss.
-        strata: a label per sample, so that the rule is applied within each label by itself.
-        order: an iterable of indices, drawn anew each epoch, in place of the uniform shuffle.
-        seed_samples: let each sample's random draws, as those of augmentation, depend on the seed, the epoch and the
-            sample alone, so that a resumed run makes the same ones: see docs/bit-for-bit.md.
-        history: keep every sample's score of every epoch (True), or of the last so many epochs, for :meth:`table` and
+        strata: a label per sample; the pruning rule is then applied to the samples of each label separately.
+        order: an iterable of indices, such as your own sampler, iterated anew each epoch in place of the uniform
+            shuffle.
+        seed_samples: make each sample's random draws, such as its augmentation, depend on the seed, the epoch and the
+            sample alone, so that a resumed run repeats them: see docs/bit-for-bit.md.
+        history: keep every sample's scores of all epochs (True), or of this many last epochs, for :meth:`table` and
             :meth:`report`: one byte per sample and epoch.
-        group: the process group whose ranks share the data, such as a device mesh's data-parallel one; None: all.
+        group: the process group whose ranks share the data, such as a device mesh's data-parallel group; None: all
+            ranks.
         patience: how many seconds ranks wait for each other at the start of an epoch before an error is raised.
         options: further options of the method.
     """
@@ -108,7 +110,7 @@ class InfoBatch(Dataset[Any]):
         **options: Any,
     ) -> None:
         if isinstance(dataset, InfoBatch):
-            raise TypeError("dataset is an InfoBatch already: wrap the data once")
+            raise TypeError("dataset is already an InfoBatch: wrap the data only once")
         check_dataset(dataset)
         check_whole("num_epochs", num_epochs, 1, "the number of epochs you will train")
         if seed is not None:
@@ -119,11 +121,11 @@ class InfoBatch(Dataset[Any]):
         check_share("momentum", momentum, "m in m·new + (1 - m)·old; 1 keeps the last loss")
         check_flag("rescale", rescale, "whether samples that stand in for pruned ones weigh more")
         check_flag("anneal", anneal, "whether the last epochs are on full data")
-        check_flag("seed_samples", seed_samples, "whether each sample's random draws are seeded by itself")
+        check_flag("seed_samples", seed_samples, "whether each sample's random draws have a seed of their own")
         if seed_samples and order is not None:
             raise ValueError(
-                "seed_samples=True does not go with order=, which may repeat a sample within an epoch: it would be "
-                "augmented in the same way every time. Leave one of them out"
+                "seed_samples=True cannot be used with order=, which may repeat a sample within an epoch: the sample "
+                "would be augmented in the same way every time. Leave one of them out"
             )
         if momentum == 0:
             raise ValueError("momentum must be above 0: with 0 no score would ever change; 1 keeps the last loss")
@@ -132,12 +134,12 @@ class InfoBatch(Dataset[Any]):
         if not is_real(patience) or patience <= 0:
             raise ValueError(f"patience must be a number of seconds above 0, got {patience!r}")
         if saving is not None and ratio != DEFAULT_RATIO:
-            raise ValueError(f"give ratio or saving, not both: got ratio={ratio} and saving={saving}")
+            raise ValueError(f"pass ratio or saving, not both: got ratio={ratio} and saving={saving}")
         self.dataset: Any = dataset
         self.index_key = index_key
         self._seed_samples = bool(seed_samples)
         self.num_epochs = num_epochs
-        self.method = _method(method, ratio, options, saving=saving, rescale=rescale, strata=strata)
+        self.method = _make_method(method, ratio, options, saving=saving, rescale=rescale, strata=strata)
         if anneal is None:
             anneal = delta is not None or self.method.info.anneals
         share = (DEFAULT_DELTA if delta is None else delta) if anneal else 1.0
@@ -172,7 +174,7 @@ class InfoBatch(Dataset[Any]):
         return sample if self.index_key is None else with_index(sample, index, self.index_key)
 
     def __getitems__(self, indices: list[int]) -> Sequence[Any]:
-        """A batch's samples at once, by the wrapped dataset's own means where it has them."""
+        """A batch's samples at once, by the wrapped dataset's own ``__getitems__`` if it has one."""
         dataset = self.dataset
         samples: Sequence[Any]
         if self._seed_samples:
@@ -193,7 +195,7 @@ class InfoBatch(Dataset[Any]):
             return getattr(self.dataset, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All of it for a copy; for a worker process that a loader starts only what fetching needs."""
+        """Everything for a copy; for a worker process that a loader spawns, only what reading samples needs."""
         if spawns_worker():
             return {"dataset": self.dataset, "index_key": self.index_key, "_seed_samples": self._seed_samples}
         return vars(self).copy()
@@ -209,7 +211,7 @@ class InfoBatch(Dataset[Any]):
 
     @property
     def sampler(self) -> PlanSampler:
-        """Hands out the current plan; give it to the loader."""
+        """The sampler to give to the loader: it hands out the current plan's indices."""
         return self._sampler
 
     def batches(self, batch_size: int, drop_last: bool = False) -> StepSampler:
@@ -217,7 +219,7 @@ class InfoBatch(Dataset[Any]):
 
         ``DataLoader(train_data, batch_sampler=train_data.batches(128))``. ``update`` then returns a loss on the scale
         of full data, so that gradients, learning rate and schedule are those of full data and nothing has to be paced.
-        With ``drop_last`` there are as many as full data has whole batches.
+        With ``drop_last`` there are as many steps as full data has whole batches.
         """
         check_whole("batch_size", batch_size, 1, "the batch size of full data")
         check_flag("drop_last", drop_last, "whether full data's last, short batch is dropped")
@@ -235,7 +237,7 @@ class InfoBatch(Dataset[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch whose plan is current."""
+        """The number of the current epoch, counted from 0."""
         return self.plan.epoch
 
     @property
@@ -245,7 +247,7 @@ class InfoBatch(Dataset[Any]):
 
     @property
     def batches_done(self) -> int:
-        """Batches of the current epoch that came back to ``update``, on this rank."""
+        """How many batches of the current epoch this rank has passed to ``update``."""
         return self._run.position.batches
 
     @property
@@ -255,19 +257,19 @@ class InfoBatch(Dataset[Any]):
         return min((self.epoch + done / max(total, 1)) / self.num_epochs, 1.0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make epoch ``epoch``'s plan the current one; from then on ``len(sampler)`` is true.
+        """Make the plan of epoch ``epoch`` the current one; from then on ``len(sampler)`` is that plan's length.
 
-        For the current epoch it does nothing as long as the epoch has not been trained on, or was just resumed;
-        afterwards it starts the epoch anew. With several ranks all of them must call it.
+        Called for the current epoch, it does nothing if the epoch has not been trained on yet or was just resumed;
+        otherwise it starts the epoch anew. With several ranks all of them must call it.
         """
         self._run.set_epoch(epoch)
 
     def adopt_seed(self, seed: int | None) -> None:
         """Draw the plans from a framework's seed: for integrations, before training starts.
 
-        It changes nothing where ``InfoBatch(seed=...)`` was given, where ``seed`` is None, and in a run that has begun
-        or was resumed, which keeps its own. With several ranks all of them must call it, and rank 0's seed is taken.
-        ``train_data.sampler.seed`` is the seed that plans are drawn from.
+        Nothing changes if ``InfoBatch(seed=...)`` was given, if ``seed`` is None, or if the run has begun or was
+        resumed, because it then keeps its own seed. With several ranks all of them must call it, and rank 0's seed is
+        used. ``train_data.sampler.seed`` is the seed in use.
         """
         if seed is not None:
             check_whole("seed", seed, 0, "the framework's seed")
@@ -278,11 +280,11 @@ class InfoBatch(Dataset[Any]):
     def update(
         self, loss: torch.Tensor, index: torch.Tensor | None = None, *, score: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Book one loss per sample and return their weighted mean, to call ``backward()`` on.
+        """Store one loss per sample as its score and return the weighted mean loss, to call ``backward()`` on.
 
-        Without ``index`` the batch is known by its position in the plan, and anything that shifts positions raises.
-        ``index`` names the samples. ``score`` is booked in place of the loss. A method that scores whole batches takes
-        the batch's mean loss as well, one number.
+        Without ``index`` the batch is known by its position in the plan, and anything that shifts positions raises an
+        error. ``index`` names the samples instead. ``score`` is stored in place of the loss. A method that scores whole
+        batches, such as ``"bls"``, also accepts the batch's mean loss, a single number.
         """
         run = self._run
         if self.method.scores_batches:
@@ -306,25 +308,25 @@ class InfoBatch(Dataset[Any]):
 
     @property
     def loss(self) -> torch.Tensor:
-        """The last batch's mean loss as training on full data would show it, to log; NaN before the first update.
+        """The last batch's mean loss on the scale of full data, to log; NaN before the first update.
 
-        What ``update`` returns is larger in pruned epochs, by the samples that the batch stands for. This is
-        Σ weight·loss / Σ weight, detached; reading it costs nothing until its value is looked at.
+        It is Σ weight·loss / Σ weight, detached. ``update`` returns a larger value in pruned epochs, because the batch
+        also stands for pruned samples. Only looking at the value waits for the device.
         """
         loss = self._run.loss
         return torch.tensor(torch.nan) if loss is None else loss
 
     def follow(self, loader: Any) -> Iterator[Any]:
-        """The loader's batches, counted as they are delivered: ``for x, y in train_data.follow(loader)``.
+        """Yield the loader's batches and count them as they are delivered: ``for x, y in train_data.follow(loader)``.
 
-        Batches are then known by position without asking torch's loader by its private names, and also behind a
-        wrapper that fetches ahead. The loader takes its samples from ``train_data.sampler`` as ever.
+        Positions are then known without reading private attributes of torch's loader, and also if the loader is
+        a wrapper that fetches ahead. The loader still takes its samples from ``train_data.sampler``.
         """
         return self._sampler.follow(loader)
 
     @property
     def chooses(self) -> bool:
-        """Whether to train on a part of the batch in your hands only: then look at its losses and ``choose``."""
+        """Whether to train on only part of the current batch: if so, compute its losses and call ``choose``."""
         return self._run.chooses
 
     def choose(
@@ -334,13 +336,13 @@ class InfoBatch(Dataset[Any]):
         *,
         gradients: torch.Tensor | Gradients | None = None,
     ) -> torch.Tensor:
-        """Which samples of the batch to train on, given all their losses: positions in the batch.
+        """The positions in the batch of the samples to train on, given the losses of the whole batch.
 
-        For methods that choose within batches: where ``chooses`` is True, compute the losses without gradients, choose,
-        and call ``update`` with the losses of the chosen samples only. Elsewhere it is all of them, and nothing has to
-        be looked at. Where samples are named, ``choose`` gets the batch's ``index``, ``update`` the chosen samples'.
-        ``gradients``, for methods that choose by them: a row per sample, or factors whose outer product a gradient is,
-        such as (errors, features) for a last layer.
+        For methods that choose within batches. While ``chooses`` is True, compute the losses without gradients, call
+        ``choose``, and call ``update`` with the losses of the chosen samples only. Otherwise ``choose`` returns all
+        positions and need not be called. If you name samples, ``choose`` takes the ``index`` of the whole batch and
+        ``update`` that of the chosen samples. ``gradients``, for methods that choose by gradient: a row per sample, or
+        factors whose outer product is the gradient, such as (errors, features) for a last layer.
         """
         check_loss("loss", loss)
         run, loss = self._run, loss.detach()
@@ -359,11 +361,11 @@ class InfoBatch(Dataset[Any]):
 
     @property
     def left_out(self) -> NDArray[np.int64]:
-        """The samples that the current epoch leaves out; with several ranks, those that this one looks after."""
+        """The samples that the current epoch leaves out; with several ranks, this rank's share of them."""
         return self._run.left_out_here()
 
     def note(self, score: torch.Tensor, index: torch.Tensor) -> None:
-        """Book scores without training, for methods that want those of ``left_out`` samples renewed.
+        """Store new scores of ``left_out`` samples without training on them, for methods that ask for it.
 
         Call it within the epoch that left them out, with losses computed without gradients.
         """
@@ -375,11 +377,11 @@ class InfoBatch(Dataset[Any]):
             self._run.note(score, index.to(score.device, torch.int64))
 
     def weights_of(self, index: torch.Tensor) -> torch.Tensor:
-        """What ``update`` multiplies these samples' losses by in this epoch; 0 for a sample that is left out.
+        """The factors by which ``update`` multiplies these samples' losses in this epoch; 0 for one that is left out.
 
-        For losses that are not a mean over samples: book the losses with ``update``, and weigh them yourself. Where
-        steps stay (see :meth:`batches`), weights are divided by the plan's mean weight, as ``update`` does. With
-        several ranks, where the plan does not divide, the sample that only fills up a rank's last batch weighs 0 too.
+        For a loss that is not a mean over samples: pass the losses per sample to ``update``, and apply these weights
+        yourself. With :meth:`batches`, weights are divided by the plan's mean weight, as in ``update``. With several
+        ranks, if the plan does not divide evenly, the sample that only pads a rank's last batch has weight 0 too.
         """
         return self._run.weights_of(checked_index(index, len(self._run.table)))
 
@@ -398,10 +400,11 @@ class InfoBatch(Dataset[Any]):
         return str(self.stats)
 
     def forecast(self) -> Forecast:
-        """What each method would save over the whole run, and at which noise, by the scores so far: print it.
+        """An estimate from the scores so far, to print: what each method would save over the whole run, at which noise.
 
-        Call it when one or two epochs are over. Epochs to come are taken to prune more than the next one by as much as
-        was measured on other trainings; ``stats.expected_saving``, of this run's own method, holds its last share.
+        Call it after one or two epochs. Later epochs are assumed to prune more than the next one, by as much as was
+        measured on other trainings. ``stats.expected_saving``, of this run's own method, assumes instead that the share
+        pruned last stays.
         """
         run, epochs = self._run, self.stats.epochs
         complete = run.position.complete
@@ -410,11 +413,11 @@ class InfoBatch(Dataset[Any]):
         return forecast(self.scores, self.num_epochs, len(over), remembered(self.method.info.name, memory), run.seed)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell ``watcher`` when epochs begin and end, in this process and on this rank; a copy has none."""
+        """Call ``watcher`` when epochs begin and end, in this process and on this rank; copies have no watcher."""
         self._run.watcher = watcher
 
     def table(self) -> SampleTable:
-        """Plain columns, a row per sample: its index and last score and, where ``history`` is kept, how often it was
+        """A table with a row per sample: its index and last score and, where ``history`` is kept, how often it was
         trained and left out, the mean and variability of its scores, how often it was forgotten, and how suspect its
         label is. With several ranks all of them must call it.
         """
@@ -431,12 +434,12 @@ class InfoBatch(Dataset[Any]):
         samples: Iterable[int] = (),
         title: str | None = None,
     ) -> None:
-        """Write a page about this run: what was saved, and where ``history`` is kept, what every sample did.
+        """Write a page about this run: what was saved and, where ``history`` is kept, what every sample did.
 
-        ``render`` gives a sample by its index: a picture (PIL, array or tensor), a text, the bytes of a sound, or
-        :class:`infobatch.Html`; without it, pictures and texts are taken from the data set where it has some.
-        ``labels``, one per sample, are told and filtered by. ``samples`` are shown whatever they did. With several
-        ranks all of them must call it, and the first one writes.
+        ``render`` returns what to show for a sample's index: a picture (PIL, array or tensor), a text, the bytes of a
+        sound, or :class:`infobatch.Html`; without it, pictures and texts are taken from the data set where it has some.
+        ``labels``, one per sample, are shown and can be filtered by. ``samples`` are shown whatever they did. With
+        several ranks all of them must call it, and rank 0 writes the page.
         """
         from .run_page import write_page
 
@@ -456,27 +459,27 @@ class InfoBatch(Dataset[Any]):
     # -- stopping and going on -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on bit for bit, also from the middle of an epoch: tensors and plain numbers.
+        """Everything needed to resume bit for bit, also in the middle of an epoch: tensors and plain numbers.
 
-        With several ranks all of them must call it (the scores of all are gathered); every rank gets the same state.
+        With several ranks all of them must call it (it gathers the scores of all); every rank gets the same state.
         """
         if get_worker_info() is not None:
-            return {}  # a stateful loader's worker is asked with every batch; its copy of the data has no run
+            return {}  # a StatefulDataLoader asks its workers with every batch; their copies of the data have no run
         return self._run.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any], *, stay: bool = False) -> None:
-        """Go on where the state was taken, on any number of ranks; the loader delivers what was left of that epoch.
+        """Resume where the state was saved, on any number of ranks; the loader delivers the rest of that epoch.
 
-        ``num_epochs`` and ``delta`` may differ from the saved run's (to train longer); what the plans are drawn from
-        may not, and where no ``seed`` was given, it is the state's. If the saved epoch was complete, the next one is
-        current afterwards, or with ``stay`` that one.
+        ``num_epochs`` and ``delta`` may differ from the saved run's (to train longer); the arguments that plans are
+        drawn from may not. Without a ``seed`` of its own, the run takes the state's. If the saved epoch was complete,
+        the next epoch becomes the current one, or with ``stay`` the saved one does.
         """
         if get_worker_info() is None:
             self._run.load_state_dict(state_dict, stay)
 
 
 def _score_history(history: bool | int, size: int, num_epochs: int) -> ScoreHistory | None:
-    """Room for the scores of all epochs, or of the last ``history``; None where none are wanted."""
+    """An empty history with room for all epochs, or for the last ``history``; None if no history is wanted."""
     if isinstance(history, bool | np.bool_):
         rows = num_epochs if history else 0
     else:
@@ -488,14 +491,14 @@ def _score_history(history: bool | int, size: int, num_epochs: int) -> ScoreHist
     return ScoreHistory(rows, size)
 
 
-def _method(method: str | Method, ratio: float, options: dict[str, Any], **common: Any) -> Method:
-    given = {**options, **{name: value for name, value in common.items() if value is not None}}
+def _make_method(method: str | Method, ratio: float, options: dict[str, Any], **common: Any) -> Method:
+    options = {**options, **{name: value for name, value in common.items() if value is not None}}
     if ratio != DEFAULT_RATIO or (isinstance(method, str) and "ratio" in methods.options_of(method)):
-        given["ratio"] = ratio
+        options["ratio"] = ratio
     if isinstance(method, str):
-        return methods.create(method, **given)
+        return methods.create(method, **options)
     if not isinstance(method, Method):
         raise TypeError(f"method must be a name from methods.list() or a methods.Method object, got {method!r}")
-    if given:
-        raise TypeError(f"method is an object and has its options already: give it {sorted(given)} when you make it")
+    if options:
+        raise TypeError(f"method is an object that already has its options: pass {sorted(options)} when you make it")
     return method

@@ -1,4 +1,4 @@
-"""One training run: which epoch it is in, its plans, its books, and the state to go on from."""
+"""One training run: which epoch it is in, its plans, its records, and the state to resume from."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ from .distributed import exchange
 from .distributed.ranks import LOAD, MADE, NEW_EPOCH, SEED, STATE, Ranks
 
 FORGOTTEN = (
-    "all samples of epoch {epoch} came back by index, but train_data.sampler has handed out none of them: nothing will "
-    "ever be pruned. Give the loader our sampler, DataLoader(train_data, sampler=train_data.sampler, ...); or, if you "
-    "draw the samples of train_data.plan by yourself, call train_data.set_epoch(epoch) before each epoch"
+    "update(loss, index) got all samples of epoch {epoch}, but train_data.sampler has handed out none of them: nothing "
+    "will ever be pruned. Give the loader our sampler, DataLoader(train_data, sampler=train_data.sampler, ...); or, if "
+    "you draw the samples of train_data.plan yourself, call train_data.set_epoch(epoch) before each epoch"
 )
 _NO_SEED = -1  # in a message between ranks
 MUCH_NOISE = 1.5
 NOISY = (
     "in epoch {epoch} the samples that stand in for pruned ones made gradients as noisy as if batches were {noise:.2f} "
     "times smaller, which often costs accuracy: prune less (a lower ratio or saving), or use "
-    "method='infobatch-adaptive', which prunes as much as keeps this within 1.1. summary() tells it for every epoch"
+    "method='infobatch-adaptive', which keeps this factor within 1.1. summary() shows it for every epoch"
 )
 OUTSIDE = (
-    "update() without an index, and of methods that choose within batches, asks the loader which batch this is, and so "
-    "runs outside the compiled graph. To compile it, name the samples: InfoBatch(..., index_key=...) and "
+    "update() without an index, or with a method that chooses within batches, asks the loader which batch this is, and "
+    "so runs outside the compiled graph. To compile it, name the samples: InfoBatch(..., index_key=...) and "
     "update(loss, index)"
 )
 
 
 class Watcher(Protocol):
-    """Someone who wants to know when epochs begin and end."""
+    """An object that is called when epochs begin and end."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """The epoch becomes current, or a pass over its samples begins: nothing of it was trained here yet."""
+        """Called when an epoch becomes current, and when a pass over it begins: none of it was trained here yet."""
 
     def end_epoch(self, plan: EpochPlan, scores: NDArray[np.float32]) -> None:
-        """The epoch of ``plan`` was trained, after which the score table is this: said when the next one begins.
+        """Called when the epoch after ``plan``'s begins, with the trained plan and the score table after it.
 
-        Said already when a state is saved before, which may be the last that is seen of the epoch; then it is said
-        twice. Nobody says it of the last epoch.
+        Called earlier as well if a state is saved at the end of the epoch, because training may stop there; the epoch
+        is then reported twice. The last epoch is reported only if a state is saved.
         """
 
 
 @dataclass
 class Run:
-    """Makes each epoch's plan from the scores and keeps the books; the same on every rank.
+    """Makes each epoch's plan from the scores and records what was trained; the same on every rank.
 
-    ``announce(seed, epoch, samples, rank, world)`` is called whenever another plan or part of it becomes current.
-    ``chosen_seed`` says that the user gave the seed, which neither a framework nor a state then replaces.
+    ``announce(seed, epoch, samples, rank, world)`` is called whenever the plan, or this rank's part of it, changes.
+    ``chosen_seed`` says that the user gave the seed, so that neither a framework nor a state replaces it.
     """
 
     size: int
@@ -91,15 +91,15 @@ class Run:
     update_outside_graph: Callable[..., torch.Tensor] | None = field(default=None, init=False)
     watcher: Watcher | None = field(default=None, init=False)
     _booking: Booking = field(init=False)
-    _choice: Choice | None = field(default=None, init=False)  # of the batch in the user's hands
+    _choice: Choice | None = field(default=None, init=False)  # within the current batch
     _late: LateBatches | None = field(default=None, init=False)
     _upcoming: EpochPlan | None = field(default=None, init=False)  # drawn ahead of its epoch
-    _batch_size: int = field(default=0, init=False)  # of the loader; 0: not known, or short ones are dropped
+    _batch_size: int = field(default=0, init=False)  # of the loader; 0: not known, or plans need not fit it
     _history: History = field(default_factory=History, init=False)
     _agreed_world: int = field(default=1, init=False)
     _shared_rejected: int = field(default=0, init=False)
     _resumed_from: int | None = field(default=None, init=False)  # checksum of the state that was just loaded
-    _warned: bool = field(default=False, init=False)  # of an epoch's noise
+    _warned: bool = field(default=False, init=False)  # whether the warning about noise was given
     _driven: bool = field(default=False, init=False)  # whether anyone asked for the sampler's indices, or set the epoch
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class Run:
     # -- epochs --------------------------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the plan of ``epoch`` current, unless it is and has not been trained on yet."""
+        """Make the plan of ``epoch`` current, unless it already is and has not been trained on yet."""
         check_whole("epoch", epoch, 0, "epochs are counted from 0")
         epoch = int(epoch)
         self._driven = True
@@ -137,7 +137,7 @@ class Run:
             self.watcher.begin_epoch(epoch)
 
     def adopt_seed(self, seed: int | None) -> None:
-        """Draw plans from rank 0's ``seed``, unless the user chose one, there is none, or the run has begun."""
+        """Draw plans from rank 0's ``seed``, unless the user chose a seed, rank 0 has none, or the run has begun."""
         if self.chosen_seed:
             return
         if self.ranks.here()[1] > 1:
@@ -149,7 +149,7 @@ class Run:
         self._open(self._draw(0, None, self.memory))
 
     def begin_pass(self, loader: Delivery | None) -> tuple[int, Position]:
-        """The epoch and position of a pass that starts now: the next epoch's if this one has been trained on."""
+        """The epoch and position of a pass that starts now: the next epoch's if the current one was trained on."""
         self._driven = True
         if self.position.touched or self.position.complete:
             self._move_to(self.plan.epoch + 1, on_purpose=False, loader=loader)
@@ -163,10 +163,10 @@ class Run:
 
     @property
     def length(self) -> int:
-        """How many indices the next pass hands out on this rank: the next epoch's, when this one is over.
+        """How many indices the next pass hands out on this rank; after an epoch's end, the length of the next epoch.
 
-        One process can tell as soon as the loop has ended, unless something in between may still hold batches. Several
-        ranks exchange their scores first, when all of them start the epoch.
+        A single process knows it as soon as the loop has ended, unless a wrapper of the loader may still hold batches.
+        Several ranks know it once they have exchanged their scores, when all of them start the epoch.
         """
         position = self.position
         if position.part.world == 1 and position.in_step and position.loop_is_over and position.complete:
@@ -180,20 +180,20 @@ class Run:
         return len(self.position.part)
 
     def steps(self, batch_size: int, drop_last: bool) -> int:
-        """How many steps the next pass makes, if there are as many as full data has with this batch size.
+        """How many steps the next pass makes if every epoch has as many as full data with this batch size.
 
-        In a loop that runs, and of a resumed epoch: as many as this pass has.
+        While a loop runs, and in a resumed epoch, it is the number of steps of the current pass.
         """
         position = self.position
         full = -(-self.plan.total // position.part.world)
         of_epoch = full // batch_size if drop_last else -(-full // batch_size)
         if not of_epoch:
             raise ValueError(
-                f"batch_size={batch_size} is more than the {full} samples of full data on each rank, and drop_last "
-                "drops them: use smaller batches, or keep the last one"
+                f"batch_size={batch_size} is more than the {full} samples of full data on each rank, and "
+                "drop_last=True drops them all: use smaller batches, or drop_last=False"
             )
         if position.loop_is_over and position.complete:
-            return of_epoch  # the next one's
+            return of_epoch  # of the next epoch
         return position.steps_left(of_epoch, batch_size if drop_last else None)
 
     @property
@@ -203,7 +203,7 @@ class Run:
         return part.done(self.position.done), part.done(self.position.total)
 
     def _move_to(self, epoch: int, on_purpose: bool, loader: Delivery | None = None) -> None:
-        """Close the current epoch and open another, of which ``loader`` starts a pass."""
+        """Close the current epoch and open ``epoch``; ``loader`` is the one that starts a pass over it, if any."""
         before, late = self.position, None if on_purpose else LateBatches.of(self.plan, self.position)
         drawn_for = self._batch_size
         if before.touched:
@@ -219,13 +219,13 @@ class Run:
         self._late = late
 
     def _finish(self, on_purpose: bool) -> None:
-        """Close the current epoch's books."""
+        """Close the current epoch: settle its scores, its statistics, and what the method remembers of it."""
         with self.timed():
             self._note_history()
             self._booking.close(on_purpose)
             everyone = self._share_scores()
             if self.score_history is not None:
-                self._keep_scores(*self._done_first(everyone))
+                self._keep_scores(*self._order_done_first(everyone))
             self._note_noise(self.plan)
             self._warn_once_of_noise()
             self.table.warn_once_of_rejected()
@@ -239,13 +239,13 @@ class Run:
             self.score_history.write(plan.epoch, np.asarray(plan.order[:done]), self.table.numpy())
 
     def _observe(self, plan: EpochPlan, done: int, memory: Memory) -> None:
-        """Let the method remember what the first ``done`` samples of a plan brought."""
+        """Let the method update its memory after the first ``done`` samples of a plan were trained."""
         if memory and done:
             trained = np.asarray(plan.order[:done])
             self.method.observe(self.table.numpy(), np.unique(trained) if plan.repeats else trained, memory)
 
     def memory_ahead(self) -> dict[str, NDArray[np.float32]]:
-        """What the method will remember when this epoch is over."""
+        """The method's memory as it will be when this epoch is over."""
         memory = {name: values.copy() for name, values in self.memory.items()}
         self._observe(self.plan, self._seen_in_epoch(), memory)
         return memory
@@ -266,12 +266,12 @@ class Run:
         return self._batch_size * self.ranks.here()[1]
 
     def _learn_batches(self, loader: Delivery | None) -> None:
-        """Plans to come are for the batches of this loader, if they are known."""
+        """Fit later plans to the batches of this loader, if their size is known."""
         if loader is not None and loader.batch_size is not None:
             self._batch_size = 0 if loader.drop_last or loader.keeps_steps else loader.batch_size
 
     def _open(self, plan: EpochPlan, resumed_at: int = 0, batches: int = 0, passed_over: int = 0) -> None:
-        """Make ``plan`` current, less its first ``resumed_at`` entries, which were trained on before."""
+        """Make ``plan`` current, without its first ``resumed_at`` entries, which were trained on before."""
         rank, world = self.ranks.here()
         if world not in (1, self._agreed_world):
             kept = 0 if self.score_history is None else self.score_history.rows
@@ -289,13 +289,13 @@ class Run:
         self.announce(self.seed, plan.epoch, len(part), rank, world)
 
     def _follow_world(self) -> None:
-        """Slice anew if the process group was started after the plan was made."""
+        """Slice the plan anew if the process group was started after the plan was made."""
         if self.ranks.here()[1] != self.position.part.world:
             before = self.position
             self._open(self.plan, before.part.start, before.batches, before.passed_over)
 
     def _share_scores(self, call: int = NEW_EPOCH) -> exchange.Everyone | None:
-        """Give every rank the scores of all."""
+        """Give every rank the scores of all ranks; None in a single process."""
         if self.position.part.world == 1:
             return None
         unshared = int(self.table.rejected) - self._shared_rejected
@@ -308,7 +308,7 @@ class Run:
     # -- the training step ---------------------------------------------------------------------------------------
 
     def update(self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor) -> torch.Tensor:
-        """Book one score per sample and return the weighted mean of the losses."""
+        """Record one score per sample and return the weighted mean of the losses."""
         started = time.perf_counter()
         self._upcoming = self._resumed_from = None
         if self.chooses:
@@ -323,7 +323,7 @@ class Run:
         return mean
 
     def update_in_graph(self, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
-        """The same for named samples inside compiled code: tensor work only."""
+        """``update`` for named samples inside compiled code: tensor operations only."""
         if self.table.values.device != loss.device:
             self.table.move_to(loss.device)
         return self._booking.update_named(loss, index, score)
@@ -342,7 +342,7 @@ class Run:
     def _update_late(
         self, late: LateBatches, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor
     ) -> torch.Tensor:
-        """A batch of the epoch before, with the weights of that epoch."""
+        """Record a batch of the previous epoch, with the weights of that epoch."""
         position = Position(Slice(late.plan.order), self.size)
         mean = Booking(late.plan, position, self.table).update_named(loss, index, score)
         if self.score_history is not None:
@@ -354,15 +354,15 @@ class Run:
     def mean_as_losses(
         self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A batch's mean as the score of each of its samples; also as their loss, where it is all there is."""
+        """(losses, scores) with the batch's mean as each sample's score, and as its loss if ``loss`` is one number."""
         if isinstance(loss, torch.Tensor) and loss.dim() == 0 and loss.is_floating_point():
             loss = loss.expand(self.position.batch_in_hand() if index is None else len(index))
-        given = loss if score is None else score
-        return loss, given.detach().mean().expand(given.shape)
+        values = loss if score is None else score
+        return loss, values.detach().mean().expand(values.shape)
 
     @property
     def loss(self) -> torch.Tensor | None:
-        """The last batch's mean loss as full data would show it; None before the first update."""
+        """The last batch's mean loss on the scale of full data; None before the first update."""
         return self._booking.loss()
 
     def weights_of(self, index: torch.Tensor) -> torch.Tensor:
@@ -370,14 +370,14 @@ class Run:
         return self._booking.weights_of(index)
 
     def flush(self) -> None:
-        """Enter all scores that were noted so far into the table."""
+        """Write all scores recorded so far into the table."""
         self._booking.flush()
 
-    # -- choosing within a batch, and beside the plan --------------------------------------------------------------
+    # -- choosing within a batch, and scores of samples outside the plan -------------------------------------------
 
     @property
     def chooses(self) -> bool:
-        """Whether the method chooses within the batch in the user's hands."""
+        """Whether the method chooses within the current batch."""
         method, epoch = self.method, self.plan.epoch
         if not isinstance(method, BatchMethod) or epoch not in self.pruning:
             return False
@@ -386,7 +386,10 @@ class Run:
     def choose(
         self, loss: torch.Tensor, index: torch.Tensor | None, gradients: Gradients | None = None
     ) -> torch.Tensor:
-        """Positions in the batch with these losses; chance depends on the seed and the batch's place in training."""
+        """The positions to train on in the batch with these losses.
+
+        The random draw depends on the seed and the batch's place in training.
+        """
         assert isinstance(self.method, BatchMethod)
         part = self.position.part
         place = part.start + self.position.done * part.world + part.rank
@@ -399,11 +402,11 @@ class Run:
     def _as_whole_batch(
         self, loss: torch.Tensor, index: torch.Tensor | None, score: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """The losses of a chosen part as those of the whole batch, with its mean; the batch's samples and scores."""
+        """(losses, index, scores) of the whole batch, from the losses of its chosen part; the mean loss is the same."""
         choice = self._choice
         if choice is None:
             raise RuntimeError(
-                f"method {self.method.info.name!r} trains on a part of this batch, but update() came without "
+                f"method {self.method.info.name!r} trains on a part of this batch, but update() was called without "
                 "choose(): if train_data.chooses, chosen = train_data.choose(losses of the batch), then update(losses "
                 "of x[chosen])"
             )
@@ -413,7 +416,7 @@ class Run:
             strangers = choice.strangers(index.to(loss.device))
             if loss.device.type == "cpu" and strangers:
                 raise DriftError(
-                    "index names other samples than those that choose() gave: update() must follow the choose() of "
+                    "index names other samples than those that choose() returned: update() must follow the choose() of "
                     f"the same batch, with index[chosen]. {REMEDY}"
                 )
             self._booking.count_strays(strangers)
@@ -425,12 +428,12 @@ class Run:
         return exchange.share_of(self.left_out(), *self.ranks.here())
 
     def note(self, score: torch.Tensor, index: torch.Tensor) -> None:
-        """Book scores of samples outside the plan, which are this rank's to look after."""
+        """Store scores of samples outside the plan that belong to this rank's share."""
         strangers = np.setdiff1d(index.cpu().numpy(), self.left_out_here())
         if len(strangers):
             raise ValueError(
-                f"index: sample {strangers[0]} is in this epoch's plan, or another rank's to look after: note() is for "
-                "the samples that train_data.left_out names here"
+                f"index: sample {strangers[0]} is in this epoch's plan, or in another rank's share of those left out: "
+                "note() is only for the samples that train_data.left_out names on this rank"
             )
         self._upcoming = self._resumed_from = None
         self.flush()
@@ -458,7 +461,7 @@ class Run:
         self._note_history()
         if self.position.part.world == 1 and self.position.complete:
             self._note_noise(self.plan)
-        within = isinstance(self.method, BatchMethod)  # what its plans leave out says nothing
+        within = isinstance(self.method, BatchMethod)  # its plans are full: it saves within batches
         plan = self.plan if within or self._upcoming is None else self._upcoming
         latest = EpochStats(plan.epoch, plan.total, len(plan), seen=0)
         expected = self._history.expected_saving(latest, self.pruning, self.num_epochs)
@@ -473,20 +476,20 @@ class Run:
         )
 
     def _note_history(self, seen: int | None = None, passed_over: int | None = None) -> None:
-        """Enter the current epoch; what is not said is as if all ranks were alike."""
+        """Enter the current epoch into the history; counts that are not passed in assume that all ranks are alike."""
         plan = self.plan
         seen = self._seen_in_epoch() if seen is None else seen
         passed_over = self.position.passed_over if passed_over is None else passed_over
         self._history.enter(EpochStats(plan.epoch, plan.total, len(plan) - passed_over, seen - passed_over))
 
     def _note_noise(self, plan: EpochPlan) -> None:
-        """Enter the noise factor of an epoch that is over, by the scores that its samples have now."""
+        """Enter the noise factor of a finished epoch, computed from its samples' current scores."""
         if plan.epoch in self._history:
             size = self.method.squared_norms(self.table.numpy())
             self._history.change(plan.epoch, noise=plan.by_sample.noise(size))
 
     def _warn_once_of_noise(self) -> None:
-        """Say so where stand-ins weigh so much that the model is likely to suffer."""
+        """Warn, once, if the epoch was so noisy that the model is likely to suffer."""
         last = self._history.get(self.plan.epoch)
         if self._warned or last is None or last.noise is None or last.noise <= MUCH_NOISE:
             return
@@ -501,11 +504,11 @@ class Run:
     # -- stopping and going on -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything above as tensors and plain values; a collective call where there are several ranks."""
+        """The whole run as tensors and plain values; with several ranks all of them must call it."""
         self.flush()
         everyone = self._share_scores(STATE)
         position = self.position
-        plan, done = self._done_first(everyone)
+        plan, done = self._order_done_first(everyone)
         passed_over = position.passed_over if everyone is None else everyone.passed_over
         self._note_history(done, passed_over)
         if position.touched:
@@ -527,8 +530,8 @@ class Run:
         )
         return state.write(snapshot, self.identity(), self.method.many_weights)
 
-    def _done_first(self, everyone: exchange.Everyone | None) -> tuple[EpochPlan, int]:
-        """(the plan, entries done): the plan in such an order that the entries done come first."""
+    def _order_done_first(self, everyone: exchange.Everyone | None) -> tuple[EpochPlan, int]:
+        """(the plan, the number of entries done), with the plan reordered so that the entries done come first."""
         part = self.position.part
         if everyone.in_order if everyone is not None else not (self.position.by_index or self.position.compiled):
             return self.plan, part.done(self.position.done)
@@ -542,16 +545,16 @@ class Run:
         before, rest = self.plan.indices[: part.start], self.plan.indices[part.start :]
         return replace(self.plan, order=Order(np.concatenate([before, rest[back], rest[~back]]))), part.start + done
 
-    def load_state_dict(self, given: dict[str, Any], stay: bool = False) -> None:
-        """Go on where the state was taken, or raise and change nothing; with ``stay`` do not leave a complete epoch."""
-        if isinstance(given, dict) and given.get("checksum", self) == self._resumed_from:
-            return  # a stateful loader gives its data set the state that it has just been given
+    def load_state_dict(self, saved: dict[str, Any], stay: bool = False) -> None:
+        """Resume from the state, or raise and change nothing; with ``stay`` do not leave a complete epoch."""
+        if isinstance(saved, dict) and saved.get("checksum", self) == self._resumed_from:
+            return  # a StatefulDataLoader loads the state into its data set too, after the user has done so
         identity = self.identity()
         if not self.chosen_seed:
-            identity["seed"] = state.seed_of(given, self.seed)
-        snapshot = state.read(given, identity, self.memory)
+            identity["seed"] = state.seed_of(saved, self.seed)
+        snapshot = state.read(saved, identity, self.memory)
         if self.ranks.here()[1] > 1:
-            place = {"epoch": snapshot.plan.epoch, "samples done": snapshot.done, "checksum": given["checksum"]}
+            place = {"epoch": snapshot.plan.epoch, "samples done": snapshot.done, "checksum": saved["checksum"]}
             exchange.agree(self.ranks, LOAD, {**identity, **place})
         self.seed = identity["seed"]
         self.table.restore(snapshot.scores, snapshot.rejected)
@@ -568,7 +571,7 @@ class Run:
             self._open(self._draw(snapshot.plan.epoch + 1, snapshot.plan, self.memory))
         else:
             self._open(snapshot.plan, snapshot.done, snapshot.batches, snapshot.passed_over)
-        self._resumed_from = given["checksum"]
+        self._resumed_from = saved["checksum"]
 
     def identity(self) -> dict[str, Any]:
         """The arguments that two runs must share to have the same plans."""
@@ -581,7 +584,7 @@ class Run:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has all that is known: also the scores noted so far, and how the loader cuts batches."""
+        """Everything for a copy, with the scores recorded so far and the loader's batch size, but no watcher."""
         self.flush()
         if self.position.touched:
             self._learn_batches(self.position.loader)

@@ -1,6 +1,6 @@
 """Learning-rate schedules that follow training, not steps.
 
-A pruned epoch has fewer steps. A schedule that counts steps would then end early in its trajectory: OneCycle at a
+A pruned epoch has fewer steps. A schedule that counts steps would then not reach its end: OneCycle would stop at a
 quarter of its peak instead of zero. ``paced`` lets the schedule see progress in units of full epochs.
 """
 
@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 
 class Trained(Protocol):
-    """What a schedule needs to know of training: an InfoBatch does."""
+    """What a schedule reads about training; an InfoBatch has all of it."""
 
     @property
     def epoch(self) -> int: ...
@@ -27,15 +27,16 @@ def paced(scheduler: LRScheduler, train_data: Trained, steps_per_epoch: int | No
     """Wrap a step-based scheduler so that its trajectory over training is the one of full data.
 
     Make the inner scheduler as for full data (OneCycle with the full ``total_steps``), and call the result's ``step()``
-    after every optimiser step. With S steps in a full epoch, epoch e done to the share p puts the schedule at step
-    ⌊S·(e + p)⌋. S is learned from the first epoch, which is always full, or given as ``steps_per_epoch``. Steps that a
-    ``GradScaler`` skips do not advance it. Schedulers that step once per epoch need no wrapping.
+    after every optimiser step. When the share p of epoch e is done, the schedule stands at step ⌊S·(e + p)⌋, where S is
+    the number of steps in a full epoch. S is learned from the first epoch, which is always full, or given as
+    ``steps_per_epoch``. Steps that a ``GradScaler`` skips do not advance it. Schedulers that step once per epoch need
+    no wrapping.
     """
     return PacedScheduler(scheduler, train_data, steps_per_epoch)
 
 
 class PacedScheduler(LRScheduler):
-    """See :func:`paced`. Everything but ``step`` and the state is the inner scheduler's."""
+    """See :func:`paced`. All attributes but ``step`` and the state are the inner scheduler's."""
 
     def __init__(self, scheduler: LRScheduler, train_data: Trained, steps_per_epoch: int | None = None) -> None:
         # LRScheduler.__init__ is left out on purpose: it would take a first step and hook the optimiser once more.
@@ -56,8 +57,8 @@ class PacedScheduler(LRScheduler):
         self.steps = 0  # how many steps the inner scheduler has made
         self.steps_per_epoch = steps_per_epoch
         self._train_data = train_data
-        # Learned in the first epoch: samples and batches per optimiser step, and at its last step so far the samples
-        # done, samples in all and batches done.
+        # Learned in the first epoch: samples and batches per optimiser step, and (samples done, samples in all, batches
+        # done) at its latest step.
         self._group: int | None = None
         self._batches: int | None = None
         self._first: tuple[int, int, int] | None = None
@@ -68,7 +69,9 @@ class PacedScheduler(LRScheduler):
     def step(self, epoch: int | None = None) -> None:
         """Advance to where training stands; nothing happens if the optimiser made no step since the last call."""
         if epoch is not None:
-            raise ValueError("step() of a paced schedule takes no epoch: it follows train_data")
+            raise ValueError(
+                f"step() of a paced schedule takes no epoch, got {epoch!r}: it follows train_data, so call step() alone"
+            )
         at_start = self._train_data.epoch == 0 and self._train_data.position[0] > 0
         if at_start:
             self._learn()
@@ -98,7 +101,7 @@ class PacedScheduler(LRScheduler):
         return full * self._train_data.epoch + full * done // max(total, 1)
 
     def _learn(self) -> None:
-        """Samples and batches per step: the smallest distance between two steps, the short last one aside."""
+        """Learn the samples and batches per step: the smallest distance between two steps, but for a short last one."""
         done, total = self._train_data.position
         batches = self._train_data.batches_done
         done_before, _, batches_before = self._first or (0, 0, 0)
@@ -144,8 +147,8 @@ class PacedScheduler(LRScheduler):
         if missing := sorted(set(self.state_dict()) - set(state_dict)):
             raise ValueError(
                 f"state_dict is not that of a paced schedule (it has no {', '.join(missing)}) and was not loaded. If "
-                "it is the bare scheduler's, load it into that one before you wrap it, and say steps_per_epoch: "
-                "scheduler.load_state_dict(state); paced(scheduler, train_data, steps_per_epoch=...)"
+                "it is the inner scheduler's own state, load it into that scheduler before you wrap it, and pass "
+                "steps_per_epoch: scheduler.load_state_dict(state); paced(scheduler, train_data, steps_per_epoch=...)"
             )
         self.scheduler.load_state_dict(state_dict["scheduler"])
         self.steps = state_dict["steps"]

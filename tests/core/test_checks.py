@@ -80,7 +80,7 @@ WRONG: list[tuple[dict[str, Any], Any, tuple[str, ...]]] = [
     ({"momentum": 0}, ValueError, ("momentum must be above 0", "1 keeps the last loss")),
     ({"momentum": 1.2}, ValueError, ("momentum must lie in [0, 1]", "1 keeps the last loss", "got 1.2")),
     ({"index_key": 3}, TypeError, ("index_key must be a string", "got 3")),
-    ({"saving": 0.4, "ratio": 0.3}, ValueError, ("give ratio or saving, not both", "ratio=0.3", "saving=0.4")),
+    ({"saving": 0.4, "ratio": 0.3}, ValueError, ("pass ratio or saving, not both", "ratio=0.3", "saving=0.4")),
     ({"saving": 0}, ValueError, (*SAVING, "got 0")),
     ({"saving": 40}, ValueError, (*SAVING, "got 40")),
     ({"saving": float("nan")}, ValueError, (*SAVING, "got nan")),
@@ -150,7 +150,7 @@ def test_options_beside_a_method_object() -> None:
     method = methods.create("infobatch", ratio=0.3)
     with pytest.raises(TypeError) as error:
         InfoBatch(numbers(), 3, 0.2, method=method, saving=None, rescale=False)
-    said(error, "method", "has its options already", "['ratio', 'rescale']")
+    said(error, "method", "already has its options", "['ratio', 'rescale']")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_an_empty_dataset() -> None:
 
 
 def test_data_wrapped_twice() -> None:
-    with pytest.raises(TypeError, match="dataset is an InfoBatch already: wrap the data once"):
+    with pytest.raises(TypeError, match="dataset is already an InfoBatch: wrap the data only once"):
         InfoBatch(InfoBatch(numbers(), 3), 3)
 
 

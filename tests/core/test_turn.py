@@ -95,7 +95,7 @@ def test_an_index_without_a_turn_is_refused() -> None:
     train_data = InfoBatch(Augmented(), EPOCHS, seed_samples=True)
     with pytest.raises(TypeError, match=r"index 3 did not come from train_data.sampler.*read train_data.dataset"):
         train_data[3]
-    with pytest.raises(ValueError, match="seed_samples=True does not go with order="):
+    with pytest.raises(ValueError, match="seed_samples=True cannot be used with order="):
         InfoBatch(Augmented(), EPOCHS, seed_samples=True, order=range(SIZE))
     with pytest.raises(TypeError, match="seed_samples must be True, False or None"):
         InfoBatch(Augmented(), EPOCHS, seed_samples=3)

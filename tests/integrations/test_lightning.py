@@ -321,7 +321,7 @@ def test_two_fits_and_a_test_on_data_made_in_setup(tmp_path: Path) -> None:
     assert again.seen.batches == net.seen.batches
 
 
-@pytest.mark.filterwarnings("ignore:all samples of epoch 0 came back by index, but")
+@pytest.mark.filterwarnings("ignore:update\\(loss, index\\) got all samples of epoch 0, but")
 def test_setup_that_runs_twice_gets_a_word(tmp_path: Path) -> None:
     data = Made()
     data.setup("fit")  # to have the data, which the Trainer then makes anew

@@ -539,7 +539,7 @@ def test_a_choice_is_for_its_own_batch():
 
 def test_notes_are_for_samples_that_were_left_out():
     train_data = InfoBatch(TensorDataset(torch.arange(SIZE)), EPOCHS, method="kakurenbo", fraction=0.5)
-    with pytest.raises(ValueError, match=r"index: sample 3 is in this epoch's plan, or another rank's"):
+    with pytest.raises(ValueError, match=r"index: sample 3 is in this epoch's plan, or in another rank's"):
         train_data.note(torch.zeros(1), torch.tensor([3]))
 
 

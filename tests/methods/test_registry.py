@@ -97,7 +97,7 @@ def test_a_method_object_brings_its_options_along():
     train_data = InfoBatch(range(3), num_epochs=4, method=method)
     train_data.set_epoch(2)
     assert train_data.plan.weights.tolist() == [5, 5, 5]
-    with pytest.raises(TypeError, match=r"method is an object and has its options already: give it \['ratio'\]"):
+    with pytest.raises(TypeError, match=r"method is an object that already has its options: pass \['ratio'\]"):
         InfoBatch(range(3), num_epochs=4, ratio=0.3, method=method)
 
 
