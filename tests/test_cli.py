@@ -137,7 +137,7 @@ def test_a_margin_is_fixed_with_the_first_run(folder):
     ):
         assert changed.exit_code == 2
         told = " ".join(changed.output.replace("│", " ").split())
-        assert "was begun with 0.2, and a margin that is chosen after the runs proves nothing, got 1" in told
+        assert "as a margin chosen after the runs proves nothing, got 1: leave --margin out" in told
     (folder / "runs" / "fashion-mnist" / "margin.json").unlink()  # as in folders of an older version
     old = call("report", folder / "runs", "--margin", 1)
     assert "margin 1" in old.output

@@ -159,7 +159,7 @@ def test_epochs_ahead_are_those_of_runs_that_are_not_finished(tmp_path):
 
 def test_more_methods_than_fit_into_memory_take_turns_too(tmp_path, monkeypatch, whole):
     """Each is put away after its turn and goes on from its state, to the very same end."""
-    monkeypatch.setattr("infobatch.lab.comparison.AT_ONCE", 1)
+    monkeypatch.setattr("infobatch.lab.comparison.MAX_IN_MEMORY", 1)
     ticks = []
     found = comparison(tmp_path, seeds=[0]).run(task(), ticks.append)
     ends = [(t.epoch, t.method) for t in ticks if t.done == t.kept and t.method != "full-shortened"]

@@ -10,7 +10,7 @@ from torch import nn
 
 from infobatch import static
 from infobatch.lab.comparison import RECORD, SELECTION, TEACHERS, Comparison
-from infobatch.lab.coreset import Chosen, Teachers
+from infobatch.lab.coreset import ChosenSubset, Teachers
 from infobatch.lab.method import MethodSpec
 from infobatch.lab.tasks.classification import Classification, ClassificationRecipe
 from infobatch.lab.tasks.task import Task
@@ -136,7 +136,7 @@ def test_a_comparison_trains_on_the_subset_and_records_it_as_part_of_all_the_dat
     full, margin, random = mine.run(task())
     assert mine.epochs_ahead() == 0
     place = tmp_path / "static-margin-fraction=0.25" / "seed-0"
-    chosen = Chosen.load(place / SELECTION).selection.indices
+    chosen = ChosenSubset.load(place / SELECTION).selection.indices
     assert margin.kept == (100,) * 3
     assert margin.total == full.total == 400
     assert margin.saving == pytest.approx(0.75)
@@ -177,12 +177,14 @@ class Fixed(Task):
 def test_weights_of_a_selection_multiply_losses_by_their_share_of_the_mean():
     recipe = ClassificationRecipe("cifar10", "small-cnn", 1, batch_size=2)
     selection = static.Selection(np.array([1, 4, 9]), np.array([1.0, 1.0, 4.0]))
-    run = Training(Fixed(), recipe, spec("static-craig:fraction=0.3"), 0, Chosen(selection, 1.5))
+    run = Training(Fixed(), recipe, spec("static-craig:fraction=0.3"), 0, ChosenSubset(selection, 1.5))
     run.train_epoch()
     assert run.history["losses"] == [pytest.approx((0.5 * 1 + 0.5 * 4 + 2 * 9) / 3)]
     assert run.train_data.scores.tolist() == [1, 4, 9]  # losses as they were
     assert run.left_out.tolist() == [1, 0, 1, 1, 0, 1, 1, 1, 1, 0]
-    plain = Training(Fixed(), recipe, spec("static-craig:fraction=0.3"), 0, Chosen(replace_weights(selection), 1.5))
+    plain = Training(
+        Fixed(), recipe, spec("static-craig:fraction=0.3"), 0, ChosenSubset(replace_weights(selection), 1.5)
+    )
     plain.train_epoch()
     assert plain.history["losses"] == [pytest.approx(14 / 3)]
 
@@ -192,5 +194,5 @@ def replace_weights(selection):
 
 
 def test_a_task_without_labels_is_told(tmp_path):
-    with pytest.raises(ValueError, match="static-herding selects from images with labels: Fixed is another task"):
+    with pytest.raises(ValueError, match="static-herding selects from images with labels, got Fixed: choose"):
         Teachers(RECIPE, tmp_path).select(Fixed(), spec("static-herding:fraction=0.5"), 0)

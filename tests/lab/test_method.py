@@ -66,8 +66,8 @@ def test_wrong_ones_are_told():
         ("static-herding:fraction=0.5,ratio=0.3", "option of static-herding: there is no 'ratio'"),
         ("static-influence:fraction=0.95", r"must lie in \(0, 0.9\].* a tenth .* held out for validation, got 0.95"),
         ("static-glister:fraction=0.5,validation=3", "option of static-glister: there is no 'validation'"),
-        ("static-el2n:fraction=0.5,teachers=0", "teachers must be a whole number from 1 on, got 0"),
-        ("infobatch:cost=0.5", "cost needs to know what an epoch saves: give saving too"),
+        ("static-el2n:fraction=0.5,teachers=0", "teachers must be a whole number of at least 1, got 0"),
+        ("infobatch:cost=0.5", "cost needs to know how much an epoch saves: give saving too"),
         ("infobatch:saving=0.3,cost=0.8", r"cost must lie in \(0, 0.7\].*got 0.8"),
         ("full:lr=0", r"lr, the learning rate, must be above 0, got 0"),
         ("full:lr=high", r"lr, the learning rate, must be above 0, got 'high'"),
@@ -89,6 +89,6 @@ def test_steps_that_stay_are_asked_for_by_an_option():
 
 def test_a_learning_rate_of_its_own():
     recipe = recipes.get("fashion-mnist", "small")
-    tuned = MethodSpec.parse("full:cost=0.5,lr=0.3").applied_to(recipe)
+    tuned = MethodSpec.parse("full:cost=0.5,lr=0.3").apply_to(recipe)
     assert (tuned.epochs, tuned.lr) == (10, 0.3)
-    assert MethodSpec.parse("infobatch").applied_to(recipe) == recipe
+    assert MethodSpec.parse("infobatch").apply_to(recipe) == recipe

@@ -249,7 +249,7 @@ def test_what_cannot_be_run_is_told_before_anything_runs(script, arguments, mess
         ("infobatch:noise=0.1", "has no option 'noise'"),
         ("static-herding:fraction=0.5", "static methods select by teachers"),
         ("full:cost=0.5,lr=0.1", "the learning rate is the function's own"),
-        ("kakurenbo", "wants the samples that were left out looked at again"),
+        ("kakurenbo", "needs new scores of the samples left out"),
         ("full-shortened", "full-shortened needs a pruning method beside it"),
     ],
 )
@@ -370,7 +370,7 @@ def prunes_twice(trial):
         (prunes_twice, "trial.prune() was called twice in one run"),
         (lambda trial: trained(trial, result=None), "has returned nothing: return the metric"),
         (lambda trial: trained(trial, result="good"), "must return the metric, a number, or a dict of numbers, got"),
-        (lambda trial: trained(trial, result={"a": 1, "b": 2}), "has returned 2 numbers (a, b): say which of them"),
+        (lambda trial: trained(trial, result={"a": 1, "b": 2}), "has returned 2 numbers (a, b): name the one that"),
         (lambda trial: trained(trial, epochs=2), "trained 2 epochs, and must train 4: loop over range(train_data"),
         (lambda trial: trained(trial, epochs=5), "trained 5 epochs, and must train 4"),
         (lambda trial: trained(trial, seed=1), "prune() must not be given seed"),

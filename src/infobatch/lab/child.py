@@ -1,4 +1,4 @@
-"""The process of one run of the user's own function: loads it, calls it, checks what came of it, writes the record."""
+"""The process of one run of the user's own function: loads it, calls it, checks the training, writes the record."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ..files import write_text
 from ..records import Measure, RunRecord, options
 from .method import MethodSpec
 from .runs import EPOCHS, environment, write_record
-from .scores import highest
+from .scores import take_highest
 from .trial import Notes, Trial
 
-OWN, FAILURE = "own", "failure.txt"  # in a run's folder: the function's own files, and why a run failed
-FAILED, NOT_LOADED = 1, 3  # exit codes: this run failed, all of them would
+OWN, FAILURE = "own", "failure.txt"  # in a run's folder: the function's own files, and the reason a run failed
+FAILED, NOT_LOADED = 1, 3  # exit codes: this run failed; every run would fail
 NOT_AGAIN = (
-    "infobatch.compare() was called while this file was loaded for one of its runs, which would start runs without "
-    'end: put it below if __name__ == "__main__":'
+    "infobatch.compare() was called while this file was loaded for one of its runs, so that runs would start runs "
+    'without end: put it below if __name__ == "__main__":'
 )
 
 running = False  # whether this process is one run of a comparison
@@ -43,21 +43,21 @@ running = False  # whether this process is one run of a comparison
 
 @dataclass(frozen=True)
 class Job:
-    """One run, as the process that compares hands it on: plain values, written as JSON."""
+    """One run, as the comparing process passes it on: plain values, written as JSON."""
 
-    file: str | None  # where the function is: a file, or else a module
+    file: str | None  # where the function is: in this file, or else in this module
     module: str | None
     function: str
     method: str
     seed: int
     place: str
-    cost: float | None  # of full data's epochs, for a shortened schedule
+    cost: float | None  # share of full data's epochs, for a shortened schedule
     metric: str | None
     higher_is_better: bool
-    lower: Sequence[str]  # of what else the function returns, where lower is better
+    lower: Sequence[str]  # names of the function's other numbers for which lower is better
     recipe: Mapping[str, Any]
     command: str
-    path: Sequence[str]  # where modules are looked for
+    path: Sequence[str]  # folders to import modules from
 
     def to_json(self) -> str:
         """The inverse of ``Job(**json.loads(text))``."""
@@ -65,11 +65,11 @@ class Job:
 
 
 class RefusedError(Exception):
-    """A run that came to its end and still cannot be recorded, with the reason."""
+    """A run that ended but cannot be recorded, with the reason."""
 
 
 def main(fields: dict[str, Any]) -> None:
-    """Do one job, and end the process with a code that says how it went."""
+    """Do one job, and end the process with an exit code that says whether it worked."""
     global running
     running = True
     _end_with_parent()
@@ -88,8 +88,8 @@ def main(fields: dict[str, Any]) -> None:
 
 
 def load(job: Job) -> tuple[Callable[[Trial], Any], str]:
-    """The function, and a digest of the file it is in."""
-    module = _module(job)
+    """The user's function, and a digest of its file."""
+    module = _import_module(job)
     where = job.file or job.module
     file = getattr(module, "__file__", None)
     function = getattr(module, job.function, None)
@@ -102,17 +102,17 @@ def load(job: Job) -> tuple[Callable[[Trial], Any], str]:
 
 
 def digest(file: Path) -> str:
-    """What tells whether a file has changed."""
+    """A short hash of a file's content, to tell whether the file has changed."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
-def _module(job: Job) -> ModuleType:
+def _import_module(job: Job) -> ModuleType:
     if job.file is None:
         assert job.module is not None
         return importlib.import_module(job.module)
     path = Path(job.file)
     name = path.stem
-    sys.path.insert(0, str(path.parent))  # as for a script: what lies beside it can be imported
+    sys.path.insert(0, str(path.parent))  # as for a script: modules beside it can be imported
     if name in sys.modules:
         raise RefusedError(f"{path.name} has the name of another module, {name}, which is loaded already: rename it")
     spec = importlib.util.spec_from_file_location(name, path)
@@ -125,7 +125,7 @@ def _module(job: Job) -> ModuleType:
 
 
 def run(function: Callable[[Trial], Any], job: Job, source: str) -> RunRecord:
-    """Call the function, and make a record of what came of it, or raise and say why there is none."""
+    """Call the function and make a record of its training, or raise an error that says why there is none."""
     place = Path(job.place)
     method = MethodSpec.parse(job.method)
     if job.cost is not None:
@@ -140,8 +140,8 @@ def run(function: Callable[[Trial], Any], job: Job, source: str) -> RunRecord:
     returned = function(trial)
     notes.close()
     seconds = time.perf_counter() - began
-    stats = _checked(trial, notes)
-    metric, value, further = measured(returned, job.metric, job.lower)
+    stats = _check_training(trial, notes)
+    metric, value, further = read_metric(returned, job.metric, job.lower)
     epochs = len(stats.epochs)
     times = notes.column("seconds", epochs)
     assert trial.train_data is not None
@@ -159,11 +159,11 @@ def run(function: Callable[[Trial], Any], job: Job, source: str) -> RunRecord:
         saving=1 - stats.seen / stats.full,
         overhead=stats.seconds,
         preparation=max(seconds - sum(times), 0.0),
-        beside=(),  # known when the other methods of this seed are done
+        beside=(),  # filled in when the other methods of this seed are done
         histograms=tuple(map(tuple, notes.column("histogram", epochs))),
         noise=notes.column("noise", epochs),
-        hardest=highest(np.nan_to_num(scores, nan=-np.inf)),
-        most_pruned=() if notes.left_out is None else highest(notes.left_out),
+        hardest=take_highest(np.nan_to_num(scores, nan=-np.inf)),
+        most_pruned=() if notes.left_out is None else take_highest(notes.left_out),
         further=further,
         recipe={**job.recipe, "epochs": trial.full_epochs},
         environment={**environment(), "command": job.command, "turns": "a whole run each", "source": source},
@@ -171,19 +171,19 @@ def run(function: Callable[[Trial], Any], job: Job, source: str) -> RunRecord:
     )
 
 
-def _checked(trial: Trial, notes: Notes) -> Stats:
-    """The statistics of a run that was trained as the method says, from its first to its last epoch."""
+def _check_training(trial: Trial, notes: Notes) -> Stats:
+    """The run's statistics; raises an error if it was not trained as the method says, in all of its epochs."""
     data = trial.train_data
     if data is None:
         raise RefusedError(
-            "the function has not called trial.prune(), so that all methods would be the same: "
-            "train_data = trial.prune(train_data, num_epochs), and train on what it returns"
+            "the function has not called trial.prune(), so that all methods would train alike: add "
+            "train_data = trial.prune(train_data, num_epochs), and train on the data it returns"
         )
     stats = data.stats
     if not stats.seen:
         raise RefusedError(
-            "the function has never called update() of what trial.prune() returned, so that nothing was scored and "
-            "nothing pruned: loss = train_data.update(loss), with one loss per sample"
+            "the function has never called update() of the data that trial.prune() returned, so that nothing was "
+            "scored or pruned: add loss = train_data.update(loss), with one loss per sample"
         )
     trained, wanted = [epoch.epoch for epoch in stats.epochs], data.num_epochs
     if trained != list(range(wanted)):
@@ -192,48 +192,48 @@ def _checked(trial: Trial, notes: Notes) -> Stats:
             shorter = f" (method {trial.method!r} trains {wanted} of full data's {trial.full_epochs})"
         raise RefusedError(
             f"the function trained {len(trained)} epochs, and must train {wanted}{shorter}: loop over "
-            "range(train_data.num_epochs), or give it to your trainer. Training that stops early cannot be compared: "
-            "what methods save would be mixed with when they stop"
+            "range(train_data.num_epochs), or pass that number to your trainer. Runs that stop early cannot be "
+            "compared: part of their saving would come from stopping"
         )
     if missing := [epoch for epoch in trained if epoch not in notes.by_epoch]:
         raise RefusedError(
-            f"epoch {missing[0]} was not trained in this run: the function has loaded a state from elsewhere. Keep "
-            "checkpoints in trial.folder, which every run has for itself"
+            f"epoch {missing[0]} was not trained in this run: the function has loaded another run's state. Keep "
+            "checkpoints in trial.folder, which belongs to this run alone"
         )
-    said = options(trial.method).get("steps")
-    if said is not None and (said == "stay") != notes.keeps_steps:
+    steps = options(trial.method).get("steps")
+    if steps is not None and (steps == "stay") != notes.keeps_steps:
         loader = "trial.loader(train_data, batch_size)"
         raise RefusedError(
-            f"method {trial.method!r} says steps={said}, but the function's loader "
+            f"method {trial.method!r} says steps={steps}, but the function's loader "
             f"{'has' if notes.keeps_steps else 'does not have'} as many steps in every epoch as full data: make it "
-            f"by {loader}, or leave steps= out, and the function decides"
+            f"by {loader}, or leave steps= out to keep the function's own loader"
         )
     return stats
 
 
-def measured(returned: Any, metric: str | None, lower: Sequence[str]) -> tuple[str, float, tuple[Measure, ...]]:
-    """(the metric's name, its value, what else was measured) of what the function has returned.
+def read_metric(returned: Any, metric: str | None, lower: Sequence[str]) -> tuple[str, float, tuple[Measure, ...]]:
+    """The metric's name, its value and the other measures, read from the value that the function returned.
 
-    >>> measured({"accuracy": 91.5, "loss": 0.3, "model": "cnn"}, "accuracy", ["loss"])
+    >>> read_metric({"accuracy": 91.5, "loss": 0.3, "model": "cnn"}, "accuracy", ["loss"])
     ('accuracy', 91.5, (Measure(name='loss', value=0.3, higher_is_better=False),))
-    >>> measured(torch.tensor(0.5), None, [])
+    >>> read_metric(torch.tensor(0.5), None, [])
     ('metric', 0.5, ())
     """
     if returned is None:
         raise RefusedError("the function has returned nothing: return the metric, a number, or a dict of numbers")
     if not isinstance(returned, Mapping):
-        if (value := _number(returned)) is None:
+        if (value := _to_number(returned)) is None:
             raise RefusedError(
                 f"the function must return the metric, a number, or a dict of numbers, got a "
                 f"{type(returned).__name__}: {str(returned)[:80]}"
             )
         return metric or "metric", value, ()
-    values = {str(name): number for name, given in returned.items() if (number := _number(given)) is not None}
+    values = {str(name): number for name, value in returned.items() if (number := _to_number(value)) is not None}
     if metric is None and len(values) == 1:
         metric = next(iter(values))
     if metric is None:
         raise RefusedError(
-            f"the function has returned {len(values)} numbers ({', '.join(values) or 'none'}): say which of them is "
+            f"the function has returned {len(values)} numbers ({', '.join(values) or 'none'}): name the one that is "
             'the metric, --metric NAME or compare(..., metric="NAME")'
         )
     if metric not in values:
@@ -242,7 +242,7 @@ def measured(returned: Any, metric: str | None, lower: Sequence[str]) -> tuple[s
     return metric, values[metric], tuple(further)
 
 
-def _number(value: Any) -> float | None:
+def _to_number(value: Any) -> float | None:
     """A real number of Python's, numpy's or torch's; None for anything else."""
     if isinstance(value, torch.Tensor | np.ndarray) and math.prod(value.shape) == 1:
         value = value.item()
@@ -250,7 +250,7 @@ def _number(value: Any) -> float | None:
 
 
 def _note_failure(place: Path, error: Exception) -> None:
-    """The whole of it into the output, the reason in one line into a file."""
+    """Write the whole error to the output, and its reason in one line to a file."""
     if isinstance(error, RefusedError):
         reason = str(error)
         print(reason, file=sys.stderr)  # noqa: T201 (this process's output is kept for the user)
@@ -261,10 +261,10 @@ def _note_failure(place: Path, error: Exception) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is gone: its end of the pipe is then closed."""
+    """End this process when its parent is gone: the parent's end of the pipe is then closed."""
     pipe = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # the user's function has nothing to read
+    os.dup2(nothing, 0)  # the user's function gets an empty standard input
     os.close(nothing)
 
     def wait() -> None:

@@ -1,4 +1,4 @@
-"""Many runs of one recipe: methods × seeds, interleaved, each in a folder of its own; what is done is not repeated."""
+"""Many runs of one recipe: methods × seeds, interleaved, each in its own folder; finished runs are not repeated."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from numpy.typing import NDArray
 
 from .. import checkpoint
 from ..records import RunRecord
-from .coreset import Chosen, Teachers
+from .coreset import ChosenSubset, Teachers
 from .method import MethodSpec
 from .recipe import Recipe
 from .runs import RECORD, SCORES, STATE, Runs, environment, margin_of, read, read_results, write_record
 from .tasks.task import Task
 from .training import Training, Watch
 
-# With the names of lab/runs.py that readers of comparisons look for here.
+# Includes names of lab/runs.py that readers of comparisons look for here.
 __all__ = ["RECORD", "STATE", "Comparison", "margin_of", "pictures", "read", "read_results"]
 
 PICTURES, SELECTION, TEACHERS = "pictures.npz", "selection.npz", "teachers"
-AT_ONCE = 12  # so many models are held in memory; where more take turns, each is put away after its own
+MAX_IN_MEMORY = 12  # models; where more methods take turns, each is saved and dropped after its turn
 
 
 @dataclass(frozen=True)
 class Comparison(Runs):
     """Runs of ``recipe`` with every method and seed, under ``folder``.
 
-    ``margin`` is how much worse still counts as lossless; None leaves it open.
+    ``margin`` is the largest loss of the metric that still counts as lossless; None leaves it open.
     """
 
     recipe: Recipe
@@ -39,25 +39,25 @@ class Comparison(Runs):
     margin: float | None = None
 
     def run(self, task: Task, watch: Watch = lambda tick: None) -> list[RunRecord]:
-        """Train what is missing. The methods of a seed take turns, an epoch each, so that all meet the same machine."""
+        """Train the missing runs. The methods of a seed take turns, an epoch each, so that all see the same machine."""
         self._claim()
         for seed in self.seeds:
-            missing = [method for method in self.methods if not self._done(method, seed)]
+            missing = [method for method in self.methods if not self._is_done(method, seed)]
             together = [method for method in missing if not method.shortened]
             for method in together:
                 self._select(task, method, seed, watch)
             self._train(task, together, seed, watch)
             for method in missing:
-                if method.shortened:  # its length is known only now, so that it takes turns with nobody
+                if method.shortened:  # its length is known only now: it runs alone
                     self._train(task, [method], seed, watch)
-        found = self.records()
-        self._keep_pictures(task, found)
-        return found
+        records = self.records()
+        self._keep_pictures(task, records)
+        return records
 
     def scores(self, method: str, seed: int) -> NDArray[np.float32]:
-        """The score table with which a finished run ended."""
-        found: NDArray[np.float32] = np.load(self._place(MethodSpec.parse(method), seed) / SCORES)
-        return found
+        """The score table at the end of a finished run."""
+        scores: NDArray[np.float32] = np.load(self._place(MethodSpec.parse(method), seed) / SCORES)
+        return scores
 
     def _train(self, task: Task, methods: Sequence[MethodSpec], seed: int, watch: Watch) -> None:
         """Train these methods in turn, an epoch each, from their start or from where they were interrupted."""
@@ -69,11 +69,11 @@ class Comparison(Runs):
             if not ahead:
                 run.warm_up()
             ahead[label] = range(run.epoch, run.recipe.epochs)
-            if len(by_label) <= AT_ONCE:
+            if len(by_label) <= MAX_IN_MEMORY:
                 held[label] = run
         for epoch in range(max((epochs.stop for epochs in ahead.values()), default=0)):
             turns = [label for label, epochs in ahead.items() if epoch in epochs]
-            # Who goes first changes, so that no one always follows the same other through the caches.
+            # The order rotates, so that no method always finds the caches as the same other method left them.
             first = epoch % max(len(turns), 1)
             for label in turns[first:] + turns[:first]:
                 run = held.get(label) or self._begin(task, by_label[label], seed)
@@ -82,7 +82,7 @@ class Comparison(Runs):
                 self._keep(run)
 
     def _keep_pictures(self, task: Task, records: Sequence[RunRecord]) -> None:
-        """Of the samples that the records name, so that a report can show them without the data."""
+        """Keep pictures of the samples that the records name, so that a report can show them without the data."""
         named = {index for record in records for index, _ in (*record.hardest, *record.most_pruned)}
         indices = sorted(named)
         if indices and (shown := task.pictures(indices)) is not None:
@@ -90,7 +90,7 @@ class Comparison(Runs):
             np.savez_compressed(self.folder / PICTURES, indices=indices, images=images, captions=captions)
 
     def epochs_ahead(self) -> int:
-        """How many epochs have yet to be trained, of all runs and their teachers, as far as can be told."""
+        """How many epochs have yet to be trained, in all runs and their teachers, as far as is known."""
         runs = self.missing()
         teachers = {place for run in runs for place in self._teachers.missing(*run)}
         trained = sum(method.epochs(self.recipe.epochs) for method, _ in runs)
@@ -109,17 +109,17 @@ class Comparison(Runs):
             chosen.save(path)
 
     def _begin(self, task: Task, method: MethodSpec, seed: int) -> Training:
-        """The run from its start, or from where it was interrupted or put away."""
+        """The run at its start, or where it was interrupted or saved after its turn."""
         place = self._place(method, seed)
-        recipe = self._shortened(seed) if method.shortened else method.applied_to(self.recipe)
-        chosen = Chosen.load(place / SELECTION) if method.static is not None else None
+        recipe = self._shorten_recipe(seed) if method.shortened else method.apply_to(self.recipe)
+        chosen = ChosenSubset.load(place / SELECTION) if method.static is not None else None
         run = Training(task, recipe, method, seed, chosen)
         if (place / STATE).exists():
             run.load_state_dict(checkpoint.load(place / STATE))
         return run
 
     def _keep(self, run: Training) -> None:
-        """Save after each epoch; the record, at the end, takes the state's place."""
+        """Save the run after an epoch; after the last one, a record replaces the state."""
         place = self._place(run.method, run.seed)
         place.mkdir(parents=True, exist_ok=True)
         if not run.finished:
@@ -128,8 +128,8 @@ class Comparison(Runs):
         write_record(run.record(environment()), place)
         (place / STATE).unlink(missing_ok=True)
 
-    def _shortened(self, seed: int) -> Recipe:
-        """The recipe with so many epochs that full data costs what the first pruning method of this seed did."""
+    def _shorten_recipe(self, seed: int) -> Recipe:
+        """The recipe shortened until full data costs as much as the first pruning method of this seed did."""
         return replace(self.recipe, epochs=max(1, round(self.recipe.epochs * (1 - self._saving_to_match(seed)))))
 
     def _claim(self) -> None:
@@ -138,11 +138,11 @@ class Comparison(Runs):
 
 
 def pictures(folders: Sequence[Path]) -> dict[int, tuple[NDArray[np.uint8], str]]:
-    """Samples by their index, as images with a caption, where the runs under these folders have kept them."""
-    found: dict[int, tuple[NDArray[np.uint8], str]] = {}
+    """The samples kept by the runs under these folders: by index, an image and its caption."""
+    samples: dict[int, tuple[NDArray[np.uint8], str]] = {}
     for path in (path for folder in folders for path in sorted(folder.rglob(PICTURES))):
         with np.load(path) as kept:
-            found |= dict(
+            samples |= dict(
                 zip(kept["indices"].tolist(), zip(kept["images"], kept["captions"].tolist(), strict=True), strict=True)
             )
-    return found
+    return samples

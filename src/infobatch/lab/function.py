@@ -13,7 +13,7 @@ from .trial import Trial
 
 @dataclass(frozen=True)
 class OwnFunction:
-    """Where a function is, so that another process can find it: in a file, or in a module that can be imported."""
+    """Where a function is: in a file, or in a module that can be imported."""
 
     name: str
     file: Path | None = None
@@ -29,17 +29,19 @@ class OwnFunction:
             return cls(name, module=where)
         file = Path(where)
         if not file.is_file():
-            raise ValueError(f"there is no file {where} (looked for in {Path.cwd()}): name the one that holds {name}()")
+            raise ValueError(
+                f"there is no file {where} (looked for in {Path.cwd()}): name the file that holds {name}()"
+            )
         return cls(name, file=file.resolve())
 
     @classmethod
     def of(cls, function: Callable[[Trial], Any]) -> OwnFunction:
-        """Find a Python function."""
+        """Find the file or module of a Python function."""
         name = getattr(function, "__qualname__", "")
         if not name.isidentifier() or not inspect.isroutine(function):
             raise ValueError(
                 f"train must be a function at the top level of a file, which a new process can import, got "
-                f"{function!r}: write def train(trial): in a file, no lambda, method or function within another"
+                f"{function!r}: write def train(trial): in a file, not a lambda, a method or a function inside another"
             )
         module = inspect.getmodule(function)
         spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)

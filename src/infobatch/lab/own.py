@@ -24,26 +24,26 @@ from ..records import RunRecord, Tick
 from . import child
 from .function import OwnFunction
 from .method import MethodSpec
-from .process import OUTPUT, Failure, Watch, do
+from .process import OUTPUT, Failure, Watch, run_job
 from .runs import MARGIN, RECORD, Runs, margin_of, write_margin
 from .trial import Trial
 
 with needs("rich", "lab"):
     from rich.console import Console
 
-    from ..report.progress import TimeLeft, shown
+    from ..report.progress import TimeLeft, show_progress
     from ..report.results import Results
     from ..report.table import tell
 
-SHARE = 0.005  # of full data's first value: the margin where none is said
+SHARE = 0.005  # of the value of the first run on full data: the margin if the user sets none
 
 
 @dataclass(frozen=True)
 class OwnComparison(Runs):
     """Runs of a function of the user's own with every method and seed, under ``folder``.
 
-    Without a ``margin``, it is 0.5 % of the value of the first run on full data. ``metric`` names the number to judge
-    by, where the function returns several; ``lower`` names those of the others for which lower is better.
+    ``margin`` None is 0.5 % of the value of the first run on full data. ``metric`` names the number to judge by, if the
+    function returns several; ``lower`` names the other numbers for which lower is better.
     """
 
     function: OwnFunction
@@ -57,7 +57,7 @@ class OwnComparison(Runs):
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What all runs of a folder share."""
+        """The settings that all runs of a folder share."""
         file = self.function.file
         return {
             "task": "own function",
@@ -71,10 +71,10 @@ class OwnComparison(Runs):
     def run(
         self, watch: Watch = lambda tick: None, failed: Callable[[Failure], None] = lambda failure: None
     ) -> list[Failure]:
-        """Train what is missing, and return what failed.
+        """Train the missing runs, and return those that failed.
 
-        The methods of a seed run one after the other; who goes first changes with the seed. A run that fails does not
-        keep others from running, unless all of a seed's fail.
+        The methods of a seed run one after the other; which one is first changes with the seed. Other runs go on after
+        a failure, unless all runs of a seed fail.
         """
         check_methods(self.methods)
         if self.margin is not None and not 0 <= self.margin < math.inf:
@@ -82,10 +82,10 @@ class OwnComparison(Runs):
         self._claim_folder(self.recipe, {})
         failures: list[Failure] = []
         for seed in self.seeds:
-            finished, lost = self._train_seed(seed, watch, failed)
-            failures += lost
-            if lost and not finished and not self._finished(seed):
-                break  # the next seed's would fail as well
+            finished, new_failures = self._train_seed(seed, watch, failed)
+            failures += new_failures
+            if new_failures and not finished and not self._any_finished(seed):
+                break  # the runs of the next seed would fail as well
         return failures
 
     def changed_since(self) -> list[RunRecord]:
@@ -95,20 +95,22 @@ class OwnComparison(Runs):
         now = child.digest(self.function.file)
         return [record for record in self.records() if record.environment.get("source", now) != now]
 
-    def _finished(self, seed: int) -> bool:
-        return any(self._done(method, seed) for method in self.methods)
+    def _any_finished(self, seed: int) -> bool:
+        return any(self._is_done(method, seed) for method in self.methods)
 
     def _train_seed(
         self, seed: int, watch: Watch, failed: Callable[[Failure], None]
     ) -> tuple[list[MethodSpec], list[Failure]]:
-        """The methods of one seed, in turn: those that were trained now, and what failed."""
+        """Train the methods of one seed in turn: the methods that finished, and the failures."""
         first = seed % len(self.methods)
         turns = [*self.methods[first:], *self.methods[:first]]
-        turns = sorted(turns, key=lambda method: method.shortened)  # last: their length follows from the others
+        turns = sorted(
+            turns, key=lambda method: method.shortened
+        )  # these come last: their length follows from the others
         finished: list[MethodSpec] = []
         failures: list[Failure] = []
         for method in turns:
-            if self._done(method, seed):
+            if self._is_done(method, seed):
                 continue
             failure = self._train(method, seed, watch)
             if failure is None:
@@ -126,11 +128,11 @@ class OwnComparison(Runs):
             try:
                 cost = 1 - self._saving_to_match(seed)
             except ValueError:
-                reason = "the method whose cost this schedule is to match has not finished with this seed"
+                reason = "the pruning method whose cost this schedule must match has not finished with this seed"
                 return Failure(method.label, seed, reason, place / OUTPUT, "")
-        return do(self._job(method, seed, cost), watch)
+        return run_job(self._make_job(method, seed, cost), watch)
 
-    def _job(self, method: MethodSpec, seed: int, cost: float | None) -> child.Job:
+    def _make_job(self, method: MethodSpec, seed: int, cost: float | None) -> child.Job:
         file = self.function.file
         return child.Job(
             file=None if file is None else str(file),
@@ -149,14 +151,14 @@ class OwnComparison(Runs):
         )
 
     def _settle_margin(self, method: MethodSpec, seed: int) -> None:
-        """After the first run on full data the margin is known, if none was said."""
+        """Write the margin after the first run on full data, if the user has set none."""
         if self.margin is None and method.label == "full" and not (self.folder / MARGIN).exists():
             record = RunRecord.from_json((self._place(method, seed) / RECORD).read_text(encoding="utf-8"))
             if math.isfinite(record.value):
                 write_margin(self.folder, float(f"{SHARE * abs(record.value):.2g}"))
 
     def _note_turns(self, finished: Sequence[MethodSpec], seed: int) -> None:
-        """Write into the records which methods ran one after the other, with nothing in between."""
+        """Write into the records which methods ran directly one after the other."""
         labels = tuple(method.label for method in finished)
         for method in finished:
             path = self._place(method, seed) / RECORD
@@ -165,7 +167,7 @@ class OwnComparison(Runs):
 
 
 def check_methods(methods: Sequence[MethodSpec]) -> None:
-    """Refuse, before anything is trained, what cannot be done with a function of the user's own."""
+    """Refuse, before any training, methods that cannot run with a function of the user's own."""
     labels = [method.label for method in methods]
     if not labels or len(set(labels)) < len(labels):
         raise ValueError(f"methods must name at least one method, and each once, got {labels}")
@@ -173,26 +175,28 @@ def check_methods(methods: Sequence[MethodSpec]) -> None:
         _check_method(method)
     prunes = any(method.name != "full" and method.cost is None for method in methods)
     if any(method.shortened for method in methods) and not prunes:
-        raise ValueError("full-shortened needs a pruning method beside it, whose cost it is given: infobatch, …")
+        raise ValueError(
+            'full-shortened needs a pruning method beside it, whose cost it matches: methods=["infobatch", …]'
+        )
 
 
 def _check_method(method: MethodSpec) -> None:
     if method.static is not None:
         raise ValueError(
-            f"method {method.label!r}: static methods select by teachers that the lab trains, which it cannot do here. "
+            f"method {method.label!r}: static methods select by teachers, which the lab can train for recipes only. "
             "Select once with infobatch.static, and let the function train on that subset"
         )
     if method.lr is not None:
         raise ValueError(
-            f"method {method.label!r}: the learning rate is the function's own: leave lr= out, or set it by what "
-            "trial.method says"
+            f"method {method.label!r}: the learning rate is the function's own: leave lr= out, or let the function "
+            "set it from trial.method"
         )
-    # As large and as long as any: options that no data could meet are found here.
+    # A large data set and many epochs: an error here means options that no data could satisfy.
     probe = InfoBatch(range(10_000), 1_000, method=method.name, **method.options)
     if probe.method.refreshes:
         raise ValueError(
-            f"method {method.label!r} wants the samples that were left out looked at again, which a function of your "
-            "own would have to do after every epoch: compare it by a recipe"
+            f"method {method.label!r} needs new scores of the samples left out, which your function would have to "
+            "compute after every epoch: compare this method by a recipe"
         )
     if isinstance(probe.method, BatchMethod) and method.steps_stay:
         raise ValueError(f"method {method.label!r} chooses within batches: leave steps= out")
@@ -213,25 +217,25 @@ def compare(
     """Train with several methods and the same seeds, by a function of your own, and compare them with full data.
 
     ``train(trial)`` is called once per method and seed, each time in a new process, and returns the metric: a number,
-    or a dict of numbers. What is finished is not repeated; what was interrupted starts again with its folder as it was.
+    or a dict of numbers. Finished runs are not repeated; interrupted runs start again and keep their folder.
 
     Args:
         train: a function at the top level of a file, or ``"my_train.py:train"``.
-        methods: names, with options if need be: ``"infobatch-adaptive:noise=0.2"``.
-        seeds: how many, from 0 on, or which.
-        out: the runs are in a folder there, which is named after the function.
-        margin: how much worse still counts as lossless; None: 0.5 % of the first value on full data.
-        metric: which number of the dict to judge by.
-        lower_is_better: whether a lower value of the metric is the better one.
+        methods: names, with options if needed: ``"infobatch-adaptive:noise=0.2"``.
+        seeds: the number of seeds, counted from 0, or a list of seeds.
+        out: the folder for the runs; they go into a subfolder named after the function.
+        margin: the largest loss that still counts as lossless; None: 0.5 % of the first value on full data.
+        metric: the name of the number in the dict to judge by.
+        lower_is_better: whether a lower value of the metric is better.
         lower: the names of the dict's other numbers for which lower is better.
-        show: show how far it is, and the table at the end.
+        show: show the progress, and the table at the end.
     """
     if child.running:
         raise RuntimeError(child.NOT_AGAIN)
     if isinstance(methods, str):
         raise TypeError(f"methods must be a list of names, got the string {methods!r}: methods=[{methods!r}]")
     if isinstance(seeds, int):
-        check_whole("seeds", seeds, 1, "how many, or a list of seeds")
+        check_whole("seeds", seeds, 1, "the number of seeds, or a list of seeds")
         seeds = range(seeds)
     function = OwnFunction.parse(train) if isinstance(train, str) else OwnFunction.of(train)
     comparison = OwnComparison(
@@ -248,36 +252,36 @@ def compare(
     failures = train_all(comparison, console)
     if failures:
         reasons = "; ".join(map(str, failures))
-        warnings.warn(f"{len(failures)} runs failed, the same call tries them again: {reasons}", stacklevel=2)
+        warnings.warn(f"{len(failures)} runs failed; the same call tries them again: {reasons}", stacklevel=2)
     results = comparison.results()
     tell(results, console)
     return results
 
 
 def train_all(comparison: OwnComparison, console: Console) -> list[Failure]:
-    """Train what is missing, show how far it is, and return what failed; raises where nothing at all was finished."""
+    """Train the missing runs, show the progress, and return the failures; raises an error if no run finished at all."""
     margin_of([comparison.folder], comparison.margin)
     if changed := comparison.changed_since():
         console.print(
-            f"{comparison.function} has changed since {len(changed)} of the finished runs were made, which are not "
-            "repeated: to run all anew, name another folder.",
+            f"{comparison.function} has changed since {len(changed)} of the finished runs were made. They are not "
+            "repeated: to run all of them again, name another folder.",
             highlight=False,
             soft_wrap=True,
         )
     runs, left = len(comparison.missing()), TimeLeft(0)
-    with shown(console, left) as watch:
+    with show_progress(console, left) as watch:
 
         def look(tick: Tick) -> None:
             if not left.epochs:
-                left.epochs = runs * tick.epochs  # about: it was not known before
+                left.epochs = runs * tick.epochs  # an estimate, possible only now
             watch(tick)
 
-        failures = comparison.run(look, lambda failure: console.print(_told(failure), markup=False, soft_wrap=True))
+        failures = comparison.run(look, lambda failure: console.print(_describe(failure), markup=False, soft_wrap=True))
     if failures and not comparison.records():
         raise RuntimeError(f"no run was finished. {failures[0]} (output: {failures[0].output})")
     return failures
 
 
-def _told(failure: Failure) -> str:
+def _describe(failure: Failure) -> str:
     lines = (f"    {line}" for line in failure.tail.splitlines())
     return "\n".join([f"FAILED: {failure}", *lines, f"    whole output: {failure.output}"])

@@ -1,4 +1,4 @@
-"""One job in a process of its own: started, followed, ended together with this one, and why it failed."""
+"""One job in its own process: start it, follow its epochs, end it with this process, and say why it failed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .runs import EPOCHS, RECORD
 from .trial import read_row
 
 JOB, OUTPUT = "job.json", "output.txt"
-PATIENCE = 10.0  # seconds that a run has to end when it is told to
+PATIENCE = 10.0  # seconds that a run may take to end when asked to
 LOOK_EVERY = 0.2  # seconds
 TAIL = 15  # lines of a failed run's output that are shown
 START = (
@@ -31,12 +31,12 @@ Watch = Callable[[Tick], None]
 
 
 class NotLoadedError(RuntimeError):
-    """The function cannot be loaded in a new process: no run can do better."""
+    """The function cannot be loaded in a new process, so that every run would fail."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that failed: why, and the last lines of what it printed."""
+    """A run that failed: the reason, and the last lines of its output."""
 
     method: str
     seed: int
@@ -48,14 +48,14 @@ class Failure:
         return f"{self.method}, seed {self.seed}: {self.reason}"
 
 
-def do(job: child.Job, watch: Watch) -> Failure | None:
-    """Do one run; None when it is finished, and its record written."""
+def run_job(job: child.Job, watch: Watch) -> Failure | None:
+    """Do one run; None if it finished and its record is written."""
     place = Path(job.place)
     place.mkdir(parents=True, exist_ok=True)
     (place / child.FAILURE).unlink(missing_ok=True)
     write_text(place / JOB, job.to_json() + "\n")
     with (place / OUTPUT).open("ab") as output:
-        code = _call(place / JOB, output, _Epochs(job, place / EPOCHS, watch))
+        code = _run_process(place / JOB, output, _EpochReader(job, place / EPOCHS, watch))
     (place / JOB).unlink()
     if code == 0 and (place / RECORD).exists():
         return None
@@ -68,8 +68,8 @@ def do(job: child.Job, watch: Watch) -> Failure | None:
     return Failure(job.method, job.seed, reason, place / OUTPUT, _tail(place / OUTPUT))
 
 
-class _Epochs:
-    """The epochs of a run, read from its file as they come."""
+class _EpochReader:
+    """Reads the epochs of a run from its file, as the run adds them."""
 
     def __init__(self, job: child.Job, path: Path, watch: Watch) -> None:
         self.job, self.path, self.watch = job, path, watch
@@ -89,9 +89,9 @@ class _Epochs:
             row = read_row(line)
             if row is None:
                 continue
-            known = row["epoch"] in self.seconds
+            reported = row["epoch"] in self.seconds
             self.seconds[row["epoch"]] = row["seconds"]
-            if known:
+            if reported:
                 continue
             place = (row["epoch"], row["epochs"], row["kept"], row["kept"], row["total"])
             self.watch(
@@ -99,11 +99,11 @@ class _Epochs:
             )
 
 
-def _call(job: Path, output: IO[bytes], epochs: _Epochs) -> int:
+def _run_process(job: Path, output: IO[bytes], epochs: _EpochReader) -> int:
     """Start the process of a job, wait for it, and end it when this one is interrupted."""
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", START, str(job)],
-        stdin=subprocess.PIPE,  # which closes when this process is gone: then the other one ends too
+        stdin=subprocess.PIPE,  # closes when this process is gone; the other process then ends too
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C reaches it through this process alone
@@ -120,7 +120,7 @@ def _call(job: Path, output: IO[bytes], epochs: _Epochs) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those it has started, politely at first."""
+    """End a process and the processes it has started: ask first, then kill."""
     if process.poll() is None:
         _signal(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""A recipe: all that defines a training but the seed, as data. ``infobatch train cifar10 --set lr=0.05``."""
+"""A recipe: everything that defines a training except the seed. ``infobatch train cifar10 --set lr=0.05``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 
 @dataclass(frozen=True)
 class Recipe(ABC):
-    """One training; each kind of task has its own, with the keys it needs.
+    """The settings of one training; each kind of task has a subclass with further keys.
 
-    ``samples`` None is all of them; ``precision`` other than fp32 is automatic mixed precision; ``clip`` is the
-    largest norm of a gradient, 0 for any. The test data is looked at after every ``judge_every``-th epoch and after
-    the last, always at the end. ``delta``, ``warmup`` and ``score_momentum`` are InfoBatch's arguments (the
-    last one its ``momentum``), for all methods that do not give their own.
+    ``samples`` None is all samples; ``precision`` other than fp32 is automatic mixed precision; ``clip`` is the
+    largest norm of a gradient, 0 for no limit. The model is judged on test data after every ``judge_every``-th epoch
+    and after the last. ``delta``, ``warmup`` and ``score_momentum`` are arguments of InfoBatch (``score_momentum`` is
+    its ``momentum``), for all methods that do not set their own.
     """
 
-    task: ClassVar[str]  # its name in a recipe's file
-    choices: ClassVar[dict[str, Iterable[str]]] = {  # of the keys whose value is a name
+    task: ClassVar[str]  # the task's name in a recipe's file
+    choices: ClassVar[dict[str, Iterable[str]]] = {  # allowed values of the keys whose value is a name
         "optimizer": optimisers.OPTIMISERS,
         "schedule": optimisers.SCHEDULES,
         "precision": PRECISIONS,
@@ -69,7 +69,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def create_task(self, data: Path | None = None) -> Task:
-        """What is trained, with its data from this folder, or from where it usually lies."""
+        """The task to train, with its data from this folder; None looks where data sets usually are."""
 
     def _is_choice(self, name: str) -> bool:
         """Whether this key's value must be one of its choices."""
@@ -90,15 +90,15 @@ class Recipe(ABC):
         for key, equals, _ in pairs:
             if not equals:
                 raise ValueError(f"{key!r} must be KEY=VALUE, for example lr=0.05")
-        return self._with({key: self._parsed(key, text) for key, _, text in pairs})
+        return self._replace_keys({key: self._parse_setting(key, text) for key, _, text in pairs})
 
-    def _with(self: _R, settings: Mapping[str, Any]) -> _R:
+    def _replace_keys(self: _R, settings: Mapping[str, Any]) -> _R:
         for key in settings:
             check_choice("a recipe's key", key, [field.name for field in fields(self)])
         return replace(self, **settings)
 
-    def _parsed(self, key: str, text: str) -> Any:
-        """The text of a setting as the type of that key."""
+    def _parse_setting(self, key: str, text: str) -> Any:
+        """The value of a setting, converted from text to the type of its key."""
         kind = get_type_hints(type(self), localns={"Task": Any}).get(key, str)
         if kind is str:
             return text

@@ -1,4 +1,4 @@
-"""Runs of methods × seeds in a folder: where each lies, which are finished, and whose folder it is."""
+"""Runs of methods × seeds in a folder: where each run is, which are finished, and which recipe owns the folder."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..report.results import Results
 from .method import MethodSpec
 
 RECORD, STATE, RECIPE, MARGIN, SCORES = "record.json", "state.pt", "recipe.json", "margin.json", "scores.npy"
-EPOCHS = "epochs.jsonl"  # of a run of the user's own function: a line per epoch, as it comes
+EPOCHS = "epochs.jsonl"  # written by a run of the user's own function: a line after each epoch
 DEFAULT_MARGIN = 0.5  # points of the metric
 
 
 class Runs:
-    """The books of a comparison, whatever it is that trains."""
+    """The files of a comparison, of a recipe or of a user's function."""
 
     methods: Sequence[MethodSpec]
     seeds: Sequence[int]
@@ -33,22 +33,22 @@ class Runs:
     margin: float | None
 
     def records(self) -> list[RunRecord]:
-        """Of the runs that are finished, in the order they were asked for."""
+        """The records of the finished runs, seed by seed, in the order of the methods."""
         paths = [self._place(method, seed) / RECORD for seed in self.seeds for method in self.methods]
         return [RunRecord.from_json(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
 
     def results(self) -> Results:
-        """What the finished runs say."""
+        """Statistics over the finished runs."""
         return Results.of(self.records(), *margin_of([self.folder], self.margin))
 
     def missing(self) -> list[tuple[MethodSpec, int]]:
         """The runs that are not finished, seed by seed."""
-        return [(method, seed) for seed in self.seeds for method in self.methods if not self._done(method, seed)]
+        return [(method, seed) for seed in self.seeds for method in self.methods if not self._is_done(method, seed)]
 
     def _claim_folder(self, recipe: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        """Runs of different recipes must not share a folder; the margin is written down before the first of them.
+        """Refuse a folder with runs of another recipe; write the recipe and the margin before the first run.
 
-        A key that did not exist yet when the folder was made had the value that is its default now.
+        A key that did not exist yet when the folder was made counts with its present default.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         _, fixed = margin_of([self.folder], self.margin)
@@ -68,15 +68,15 @@ class Runs:
             )
 
     def _saving_to_match(self, seed: int) -> float:
-        """What the first pruning method of this seed saved: full data on a shortened schedule costs as much."""
+        """The saving of the first pruning method of this seed, which full data on a shortened schedule must match."""
         for method in self.methods:
             if method.name != "full" and method.cost is None and (path := self._place(method, seed) / RECORD).exists():
                 return RunRecord.from_json(path.read_text(encoding="utf-8")).saving
         raise ValueError(
-            "full-shortened needs a pruning method beside it, whose cost it is given: --methods infobatch,…"
+            "full-shortened needs a pruning method beside it, whose cost it matches: --methods infobatch,full-shortened"
         )
 
-    def _done(self, method: MethodSpec, seed: int) -> bool:
+    def _is_done(self, method: MethodSpec, seed: int) -> bool:
         return (self._place(method, seed) / RECORD).exists()
 
     def _place(self, method: MethodSpec, seed: int) -> Path:
@@ -84,29 +84,30 @@ class Runs:
 
 
 def write_record(record: RunRecord, place: Path) -> None:
-    """A finished run: its score table, and then what says that it is finished."""
+    """Write a finished run: its score table, then the record, which marks the run as finished."""
     np.save(place / SCORES, np.asarray(record.scores, np.float32))
     write_text(place / RECORD, record.to_json() + "\n")
 
 
 def write_margin(folder: Path, margin: float) -> None:
-    """Write the margin of a comparison down."""
+    """Write the margin of a comparison to its folder."""
     write_text(folder / MARGIN, json.dumps({"margin": margin}) + "\n")
 
 
-def margin_of(folders: Sequence[Path], wanted: float | None = None) -> tuple[float, bool]:
-    """The margin of the runs in these folders, and whether it was fixed before the first of them.
+def margin_of(folders: Sequence[Path], margin: float | None = None) -> tuple[float, bool]:
+    """The margin of the runs in these folders, and whether it was fixed before the first run.
 
-    One that was fixed is the only one that can be had.
+    A fixed margin cannot be changed: any other ``margin`` raises an error.
     """
     paths = (path for folder in folders for path in folder.rglob(MARGIN) if has_begun(path.parent))
     files = {path: float(json.loads(path.read_text("utf-8"))["margin"]) for path in paths}
-    margin = wanted if wanted is not None else next(iter(files.values()), DEFAULT_MARGIN)
+    if margin is None:
+        margin = next(iter(files.values()), DEFAULT_MARGIN)
     for path, fixed in files.items():
         if fixed != margin:
             raise ValueError(
-                f"margin: {path.parent} was begun with {fixed:g}, and a margin that is chosen after the runs proves "
-                f"nothing, got {margin:g}: leave --margin out, or compare anew in another folder"
+                f"margin must stay the {fixed:g} that the runs in {path.parent} began with, as a margin chosen after "
+                f"the runs proves nothing, got {margin:g}: leave --margin out, or compare again in another folder"
             )
     return margin, bool(files)
 
@@ -117,7 +118,7 @@ def has_begun(folder: Path) -> bool:
 
 
 def environment() -> dict[str, Any]:
-    """Where a run was made."""
+    """The command, versions and machine of a run."""
     return {
         "command": " ".join(["infobatch", *sys.argv[1:]]),
         "infobatch": __version__,
@@ -132,13 +133,13 @@ def environment() -> dict[str, Any]:
 def read(folders: Sequence[Path]) -> Iterator[RunRecord]:
     """All records under these folders."""
     for folder in folders:
-        found = sorted(folder.rglob(RECORD)) if folder.is_dir() else []
-        if not found:
+        paths = sorted(folder.rglob(RECORD)) if folder.is_dir() else []
+        if not paths:
             raise FileNotFoundError(f"{folder} holds no finished run (no {RECORD} in it)")
-        for path in found:
+        for path in paths:
             yield RunRecord.from_json(path.read_text(encoding="utf-8"))
 
 
 def read_results(folders: Sequence[Path], margin: float | None = None) -> Results:
-    """What the runs under these folders say."""
+    """Statistics over the runs under these folders."""
     return Results.of(list(read(folders)), *margin_of(folders, margin))

@@ -1,4 +1,4 @@
-"""What a record keeps of a score table: how many scores lie where, and which samples have the highest."""
+"""The part of a score table that a record keeps: a histogram, and the samples with the highest scores."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from ..records import SCORE_EDGES
 
-SHOWN = 12  # of the hardest and of the most pruned samples, so many are named in the record
+SHOWN = 12  # a record names this many of the hardest and of the most pruned samples
 
 
-def counted(scores: NDArray[np.float32]) -> list[int]:
-    """How many scores lie between two ``SCORE_EDGES``; those outside are counted at the ends, NaN is not.
+def count_scores(scores: NDArray[np.float32]) -> list[int]:
+    """Count the scores between each two ``SCORE_EDGES``; scores outside count at the ends, NaN does not count.
 
-    >>> sum(counted(np.array([0.0, 0.5, 1e9, np.nan], np.float32)))
+    >>> sum(count_scores(np.array([0.0, 0.5, 1e9, np.nan], np.float32)))
     3
     """
     known = scores[~np.isnan(scores)].astype(np.float64)  # in float32 the lowest edge is rounded to below itself
@@ -23,10 +23,10 @@ def counted(scores: NDArray[np.float32]) -> list[int]:
     return counts
 
 
-def highest(values: NDArray[Any], count: int = SHOWN) -> tuple[tuple[int, float], ...]:
-    """The samples of the highest values, and these.
+def take_highest(values: NDArray[Any], count: int = SHOWN) -> tuple[tuple[int, float], ...]:
+    """The samples with the highest values, each with its value.
 
-    >>> highest(np.array([0.5, 2.0, 1.0]), 2)
+    >>> take_highest(np.array([0.5, 2.0, 1.0]), 2)
     ((1, 2.0), (2, 1.0))
     """
     first = np.argsort(-values, kind="stable")[:count]

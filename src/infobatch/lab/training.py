@@ -23,13 +23,13 @@ from ..static.collect import in_eval_mode, last_layer
 from . import optimisers
 from .method import MethodSpec
 from .recipe import Recipe
-from .scores import counted, highest
+from .scores import count_scores, take_highest
 from .tasks.device import wait_for
 from .tasks.mixing import MixedLosses, PairLosses
 from .tasks.task import Losses, Task
 
 if TYPE_CHECKING:
-    from .coreset import Chosen
+    from .coreset import ChosenSubset
 
 WARM_UP_STEPS = 10
 TICK_STEPS = 8
@@ -52,7 +52,7 @@ class Training:
         recipe: Recipe,
         method: MethodSpec,
         seed: int,
-        chosen: Chosen | None = None,
+        chosen: ChosenSubset | None = None,
         *,
         tested: bool = True,
     ) -> None:
@@ -140,7 +140,7 @@ class Training:
                 found = weigh(found, done)
             losses, score = found if isinstance(found, tuple) else (found, None)
             if self.selected is not None:
-                losses, score = self._weighed(losses, done), losses.detach() if score is None else score
+                losses, score = self._weigh_losses(losses, done), losses.detach() if score is None else score
             loss = self.train_data.update(losses, score=score)
             self.optimizer.zero_grad()
             self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -184,7 +184,7 @@ class Training:
         """
         method = self.train_data.method
         if not (isinstance(method, BatchMethod) and method.needs_gradients):
-            return self._losses_alone(batch), None
+            return self._compute_losses(batch), None
         seen: list[tuple[Tensor, Tensor]] = []
 
         def differentiate(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -195,7 +195,7 @@ class Training:
         hook = last_layer(self.model).register_forward_hook(differentiate)
         try:
             with in_eval_mode(self.model):
-                losses = self._losses_alone(batch)
+                losses = self._compute_losses(batch)
         finally:
             hook.remove()
         if len(seen) != 1 or seen[0][1].dim() != 2:
@@ -208,10 +208,10 @@ class Training:
         if self.train_data.method.refreshes and len(left_out := self.train_data.left_out):
             for part in torch.split(torch.from_numpy(left_out), self.recipe.batch_size):
                 batch = self.task.collate(self.train_data.__getitems__(part.tolist()))
-                self.train_data.note(self._losses_alone(batch), part)
+                self.train_data.note(self._compute_losses(batch), part)
 
     @torch.no_grad()
-    def _losses_alone(self, batch: Any) -> Tensor:
+    def _compute_losses(self, batch: Any) -> Tensor:
         found = self.task.losses(self.model, batch, self.generator)
         return found[0] if isinstance(found, tuple) else found
 
@@ -220,19 +220,19 @@ class Training:
         self.left_out[self._samples(self.train_data.plan.indices)] -= 1
         scores = self.train_data.scores
         noise = self.train_data.plan.by_sample.noise(scores)  # by the same measure of gradients for all methods
-        found = (kept, loss, seconds, self._judged(), counted(scores), noise)
+        found = (kept, loss, seconds, self._judge(), count_scores(scores), noise)
         for values, value in zip(self.history.values(), found, strict=True):
             values.append(value)
 
-    def _judged(self) -> float:
+    def _judge(self) -> float:
         """The metric, after this epoch; NaN where the recipe does not ask for it or the run is not tested."""
         done = self.epoch + 1
         if not self.tested or (done % self.recipe.judge_every and done != self.recipe.epochs):
             return float("nan")
-        return self.task.evaluate(self._judge)
+        return self.task.evaluate(self._judged_model)
 
     @property
-    def _judge(self) -> nn.Module:
+    def _judged_model(self) -> nn.Module:
         """The model with the weights that are judged."""
         return self.model if self.average is None else self.average.module
 
@@ -240,7 +240,7 @@ class Training:
         """Which samples of all the data these of the training data are."""
         return indices if self.chosen is None else self.chosen.selection.indices[indices]
 
-    def _weighed(self, losses: Tensor, done: int) -> Tensor:
+    def _weigh_losses(self, losses: Tensor, done: int) -> Tensor:
         """The losses of the batch after ``done`` samples, by what a static method says they weigh, 1 on average."""
         assert self.selected is not None
         own = self.selected[self.train_data.plan.order[done : done + len(losses)]]
@@ -263,10 +263,10 @@ class Training:
             saving=1 - sum(self.history["kept"]) / (self.total * self.recipe.epochs),
             overhead=self.train_data.stats.seconds,
             preparation=0.0 if self.chosen is None else self.chosen.seconds,
-            hardest=highest(np.nan_to_num(scores, nan=-np.inf)),
-            most_pruned=highest(self.left_out),
+            hardest=take_highest(np.nan_to_num(scores, nan=-np.inf)),
+            most_pruned=take_highest(self.left_out),
             beside=tuple(label for label, epochs in self.beside.items() if epochs >= IN_TURN * self.recipe.epochs),
-            further=tuple(self.task.further(self._judge)),
+            further=tuple(self.task.further(self._judged_model)),
             recipe=self.recipe.as_data(),
             environment=environment,
             scores=tuple(scores.tolist()),

@@ -19,12 +19,12 @@ from ..core.plan import EpochPlan
 from ..dataset import InfoBatch
 from ..integrations import batching
 from .method import MethodSpec
-from .scores import counted
+from .scores import count_scores
 
 # Arguments of InfoBatch that only some methods take.
 _OF_METHODS = {"ratio", "saving", "rescale", "strata"}
-_GIVEN = {"self", "dataset", "num_epochs", "method", "seed", "options"}
-_OF_ALL = set(inspect.signature(InfoBatch.__init__).parameters) - _OF_METHODS - _GIVEN
+_SET_BY_PRUNE = {"self", "dataset", "num_epochs", "method", "seed", "options"}
+_OF_ALL = set(inspect.signature(InfoBatch.__init__).parameters) - _OF_METHODS - _SET_BY_PRUNE
 
 
 class Trial:
@@ -64,7 +64,7 @@ class Trial:
             )
         check_whole("num_epochs", num_epochs, 1, "the number of epochs on full data")
         self.full_epochs = int(num_epochs)
-        arguments = {**_fitting(self._spec, defaults), **self._spec.options}
+        arguments = {**_select_defaults(self._spec, defaults), **self._spec.options}
         epochs = self._spec.epochs(self.full_epochs)
         self.train_data = InfoBatch(dataset, epochs, method=self._spec.name, seed=self.seed, **arguments)
         if self._notes is not None:
@@ -83,7 +83,7 @@ class Trial:
         return DataLoader(train_data, **batching(train_data, batch_size, drop_last, self.steps_stay), **options)
 
 
-def _fitting(method: MethodSpec, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _select_defaults(method: MethodSpec, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults that mean something to a method; one that no method knows is an error."""
     own = set(methods.options_of(method.name))
     known = _OF_ALL | _OF_METHODS | {option for name in methods.list() for option in methods.options_of(name)}
@@ -161,7 +161,7 @@ class Notes:
             "seconds": max(seconds, 1e-9),
             "noise": plan.by_sample.noise(scores),  # by the same measure of gradients for all methods
             "saving": self._train_data.stats.expected_saving,
-            "histogram": counted(scores),
+            "histogram": count_scores(scores),
         }
         self.by_epoch[plan.epoch] = row
         with self.path.open("a", encoding="utf-8") as file:

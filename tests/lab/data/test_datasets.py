@@ -253,13 +253,13 @@ def test_pictures_in_memory_are_grey_where_all_are_and_of_one_size(tmp_path):
     names = ("a.jpg", "b.jpg")
     for name in names:
         write_picture(tmp_path / name, "L", (20, 20))
-    grey, test = datasets.in_memory(files(tmp_path, names, (1, 0)), files(tmp_path, names[:1], (1,)))
+    grey, test = datasets.read_all(files(tmp_path, names, (1, 0)), files(tmp_path, names[:1], (1,)))
     assert grey.images.shape == (2, 20, 20, 1)
     assert test.images.shape == (1, 20, 20, 1)
     assert grey.labels.tolist() == [1, 0]
     write_picture(tmp_path / "b.jpg", "L", (20, 21))
     with pytest.raises(ValueError, match=r"must be of one size, got \(20, 20\), \(20, 21\)"):
-        datasets.in_memory(files(tmp_path, names, (1, 0)), files(tmp_path, names[:1], (1,)))
+        datasets.read_all(files(tmp_path, names, (1, 0)), files(tmp_path, names[:1], (1,)))
 
 
 def test_mean_and_spread_of_pixels_are_exact():

@@ -35,7 +35,7 @@ def root(tmp_path):
 
 
 def test_classes_and_files_come_in_an_order_that_is_the_same_anywhere(root):
-    train, test, classes = folders.by_class(root)
+    train, test, classes = folders.read_class_folders(root)
     assert classes == ("cat", "dog")
     assert train.labels.tolist() == [0, 0, 0, 1, 1, 1]
     names = [f"{kind}/{name}" for kind in classes for name in ("10.png", "9.JPEG", "deeper/a.jpg")]
@@ -50,25 +50,25 @@ def test_classes_and_files_come_in_an_order_that_is_the_same_anywhere(root):
 def test_a_class_without_training_images_or_a_missing_test_folder_is_told(root):
     (root / "val" / "bird").mkdir()
     with pytest.raises(ValueError, match=r"val holds classes that .*train does not: bird"):
-        folders.by_class(root)
+        folders.read_class_folders(root)
     (root / "val").rename(root / "elsewhere")
     with pytest.raises(FileNotFoundError, match="val is missing: it must hold one folder of test images per class"):
-        folders.by_class(root)
+        folders.read_class_folders(root)
 
 
 def test_images_that_are_not_in_folders_of_classes_are_told(tmp_path):
     (tmp_path / "train" / "cat").mkdir(parents=True)
     (tmp_path / "val").mkdir()
     with pytest.raises(ValueError, match=r"train holds no image in a folder of its class: .*<class>/<image>"):
-        folders.by_class(tmp_path)
+        folders.read_class_folders(tmp_path)
     (tmp_path / "train" / "cat").rmdir()
     with pytest.raises(ValueError, match="train must hold one folder of images per class; it holds no folder"):
-        folders.by_class(tmp_path)
+        folders.read_class_folders(tmp_path)
 
 
 def test_a_file_that_is_no_image_is_named(root):
     whole = (root / "train" / "cat" / "10.png").read_bytes()
-    train, _, _ = folders.by_class(root)
+    train, _, _ = folders.read_class_folders(root)
     for content in (b"<html>", whole[: len(whole) // 2]):
         (root / "train" / "cat" / "10.png").write_bytes(content)
         with pytest.raises(OSError, match=r"cat/10\.png cannot be read as an image"):
@@ -152,7 +152,7 @@ def batches(data, seed):
 
 
 def test_batches_are_whole_and_bytes_and_of_three_channels(root):
-    train, _, _ = folders.by_class(root)
+    train, _, _ = folders.read_class_folders(root)
     data = Decoded(small(train))
     images, labels = data.__getitems__([5, 0, 1])
     assert images.shape == (3, 3, 32, 32)
@@ -166,7 +166,7 @@ def test_batches_are_whole_and_bytes_and_of_three_channels(root):
 
 
 def test_flip_only_mirrors(root):
-    train, _, _ = folders.by_class(root)
+    train, _, _ = folders.read_class_folders(root)
     plain, _ = Decoded(small(train)).__getitems__(list(range(6)))
     found = torch.cat([images for epoch in batches(Decoded(small(train), "flip"), 0) for images in epoch])
     kept, mirrored = (
@@ -177,7 +177,7 @@ def test_flip_only_mirrors(root):
 
 
 def test_workers_draw_from_the_loaders_generator_and_nobodys_else(root):
-    train, _, _ = folders.by_class(root)
+    train, _, _ = folders.read_class_folders(root)
     data = Decoded(small(train), "crop-flip")
     before = torch.get_rng_state()
     first, again, other = batches(data, 0), batches(data, 0), batches(data, 1)

@@ -14,7 +14,7 @@ from infobatch.lab.data import fashion, folders
 from infobatch.lab.data.datasets import IMAGENET_MEAN, IMAGENET_STD, Images, ImageSplit
 from infobatch.lab.tasks.classification import Classification, ClassificationRecipe
 from infobatch.lab.tasks.images import InMemory, augmented
-from infobatch.lab.tasks.mixing import erase, mix, smoothed
+from infobatch.lab.tasks.mixing import erase, mix, smooth_labels
 
 RECIPE = ClassificationRecipe("fashion-mnist", "small-cnn", 2, batch_size=16, augment="none")
 
@@ -196,7 +196,7 @@ def test_mixed_inputs_have_the_loss_of_their_mixed_targets_and_scores_that_are_t
     model, batch = mixed.model(0).eval(), mixed.train.__getitems__(list(range(16)))
     for seed in range(4):
         found = mixed.losses(model, batch, chance(seed))
-        inputs = mix(batch[0], smoothed(batch[1], 10, 0.1), 0.4, 1.0, chance(seed))
+        inputs = mix(batch[0], smooth_labels(batch[1], 10, 0.1), 0.4, 1.0, chance(seed))
         assert found.share == inputs.share
         with torch.no_grad():
             logits = model((inputs.images / 255 - 0.286) / 0.353)
@@ -259,7 +259,7 @@ def test_images_are_pooled_and_those_that_are_not_trained_on_judge(tmp_path):
 
 def test_plain_images_are_all_of_them_in_order_as_the_network_sees_them():
     given = task(augment="crop-flip", samples=50)
-    images, labels = (torch.cat(parts) for parts in zip(*given.plain(), strict=True))
+    images, labels = (torch.cat(parts) for parts in zip(*given.plain_batches(), strict=True))
     pixels = torch.from_numpy(DATA.train.images[:50, None])
     torch.testing.assert_close(images, (pixels / 255 - 0.286) / 0.353, rtol=1e-4, atol=1e-5)
     assert labels.tolist() == given.labels.tolist() == DATA.train.labels[:50].tolist()
@@ -279,7 +279,7 @@ def photographs(tmp_path):
             (tmp_path / split / name).mkdir(parents=True)
             for i, pixels in enumerate(images[labels == label][:count]):
                 Image.fromarray(pixels).resize((80, 60)).save(tmp_path / split / name / f"{i:02}.png")
-    train, test, classes = folders.by_class(tmp_path)
+    train, test, classes = folders.read_class_folders(tmp_path)
     train, test = (replace(lazy, size=32) for lazy in (train, test))
     return Images("imagefolder", train, test, IMAGENET_MEAN, IMAGENET_STD, classes)
 
@@ -349,7 +349,7 @@ def test_pictures_without_a_worker_to_read_them_are_refused(photographs):
 
 def test_plain_pictures_are_cut_in_the_middle(photographs):
     trained = Classification(LAZY, photographs)
-    images, labels = (torch.cat(parts) for parts in zip(*trained.plain(), strict=True))
+    images, labels = (torch.cat(parts) for parts in zip(*trained.plain_batches(), strict=True))
     assert labels.tolist() == photographs.train.labels.tolist()
     middle, _ = folders.Decoded(photographs.train).__getitems__([23])
     mean, std = (torch.tensor(value).view(3, 1, 1) for value in (IMAGENET_MEAN, IMAGENET_STD))

@@ -20,7 +20,7 @@ from infobatch.lab.tasks.diffusion import (
     DiffusionRecipe,
     LatentDiffusion,
     frechet_distance,
-    trained_autoencoder,
+    train_autoencoder,
 )
 from infobatch.lab.training import Training
 
@@ -70,8 +70,8 @@ def test_latents_are_what_the_frozen_autoencoder_makes_of_the_images(plain):
 
 def test_the_autoencoder_learns_and_is_the_same_every_time(plain):
     before = torch.get_rng_state()
-    again = trained_autoencoder(plain.images, 3, torch.device("cpu"))
-    longer = trained_autoencoder(plain.images, 12, torch.device("cpu"))
+    again = train_autoencoder(plain.images, 3, torch.device("cpu"))
+    longer = train_autoencoder(plain.images, 12, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), before)
     for one, other in zip(plain.autoencoder.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -96,7 +96,7 @@ def test_pictures_in_folders_are_encoded_by_the_middle_of_each(tmp_path):
         (tmp_path / split / "thing").mkdir(parents=True)
         for i, pixels in enumerate(images[:count]):
             Image.fromarray(pixels).resize((80, 60)).save(tmp_path / split / "thing" / f"{i}.png")
-    train, test, classes = folders.by_class(tmp_path)
+    train, test, classes = folders.read_class_folders(tmp_path)
     data = Images("imagefolder", train, test, IMAGENET_MEAN, IMAGENET_STD, classes)
     found = LatentDiffusion(replace(RECIPE, dataset="imagefolder", image_size=48), data)
     assert found.train.values.shape == (6, 4, 12, 12)

@@ -178,7 +178,7 @@ def test_pictures_in_folders_are_read_by_workers(tmp_path):
         (tmp_path / split / "thing").mkdir(parents=True)
         for i, pixels in enumerate(images[:count]):
             Image.fromarray(pixels).resize((80, 60)).save(tmp_path / split / "thing" / f"{i}.png")
-    train, test, classes = folders.by_class(tmp_path)
+    train, test, classes = folders.read_class_folders(tmp_path)
     small = (replace(lazy, size=32) for lazy in (train, test))
     data = Images("imagefolder", *small, IMAGENET_MEAN, IMAGENET_STD, classes)
     recipe = replace(RECIPE, dataset="imagefolder", workers=1)

@@ -10,7 +10,7 @@ from timm.data.mixup import mixup_target
 from infobatch.core.plan import EpochPlan
 from infobatch.core.shuffle import Order
 from infobatch.core.weights import Weights
-from infobatch.lab.tasks.mixing import MixedLosses, PairLosses, erase, mix, smoothed
+from infobatch.lab.tasks.mixing import MixedLosses, PairLosses, erase, mix, smooth_labels
 
 
 def chance(seed=0):
@@ -26,7 +26,7 @@ LABELS = torch.tensor([0, 2, 1, 1, 0, 2])
 
 
 def test_mixup_is_a_weighted_sum_of_a_sample_and_its_partner():
-    found = mix(distinct(6), smoothed(LABELS, 3, 0.1), 0.4, 0.0, chance())
+    found = mix(distinct(6), smooth_labels(LABELS, 3, 0.1), 0.4, 0.0, chance())
     assert 0 < found.share < 1
     for i in range(6):
         torch.testing.assert_close(
@@ -37,7 +37,7 @@ def test_mixup_is_a_weighted_sum_of_a_sample_and_its_partner():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_cutmix_pastes_one_box_of_the_partner_and_its_share_is_counted_in_pixels(seed):
-    found = mix(distinct(6), smoothed(LABELS, 3, 0.0), 0.0, 1.0, chance(seed))
+    found = mix(distinct(6), smooth_labels(LABELS, 3, 0.0), 0.0, 1.0, chance(seed))
     boxes = set()
     for i in range(6):
         pasted = found.images[i] == 5 - i
@@ -53,7 +53,7 @@ def test_cutmix_pastes_one_box_of_the_partner_and_its_share_is_counted_in_pixels
 def test_of_both_chance_takes_one_and_the_middle_of_an_odd_batch_stays():
     kinds = set()
     for seed in range(30):
-        found = mix(distinct(5), smoothed(torch.arange(5), 5, 0.0), 0.5, 0.5, chance(seed))
+        found = mix(distinct(5), smooth_labels(torch.arange(5), 5, 0.0), 0.5, 0.5, chance(seed))
         kinds.add(bool((found.images[0] != found.images[0, 0, 0, 0]).any()))
         torch.testing.assert_close(found.images[2], torch.full((3, 16, 16), 2.0))
         torch.testing.assert_close(found.target[2], torch.eye(5)[2])
@@ -62,7 +62,7 @@ def test_of_both_chance_takes_one_and_the_middle_of_an_odd_batch_stays():
 
 def test_chance_comes_from_the_generator_alone_and_the_batch_is_not_changed():
     before, images = torch.get_rng_state(), distinct(6).contiguous()
-    one, again, other = (mix(images, smoothed(LABELS, 3, 0.0), 1.0, 1.0, chance(seed)) for seed in (1, 1, 2))
+    one, again, other = (mix(images, smooth_labels(LABELS, 3, 0.0), 1.0, 1.0, chance(seed)) for seed in (1, 1, 2))
     assert torch.equal(one.images, again.images)
     assert one.share == again.share != other.share
     plain = torch.zeros(8, 3, 16, 16)

@@ -200,7 +200,7 @@ def test_a_batch_of_one_image_trains_although_batch_norm_needs_two(task):
     lone = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     # To the last bit the same: the pooled features of twins are normalised to 0, where the ReLU after it has its kink.
-    image, labels = random_cut(task._normalised(sample[0]), sample[1], task.recipe, chance(5))
+    image, labels = random_cut(task._normalise(sample[0]), sample[1], task.recipe, chance(5))
     images = torch.stack([image, image]).contiguous(memory_format=torch.channels_last)
     twins = with_auxiliary(*model(images), torch.stack([labels, labels]))
     torch.testing.assert_close(found.expand(2), twins)

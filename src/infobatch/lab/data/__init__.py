@@ -1,1 +1,1 @@
-"""What is trained on: data sets by name, read from a folder."""
+"""Data sets by name, read from a folder."""

@@ -52,7 +52,7 @@ def load(folder: str | Path | None = None) -> Texts:
     if unknown:
         raise ValueError(f"{path.with_name('test.csv')}: intents that train.csv does not have: {', '.join(unknown)}")
     order = np.random.default_rng(_ORDER_SEED).permutation(len(train))
-    return Texts(_numbered([train[i] for i in order], classes), _numbered(test, classes), classes)
+    return Texts(_number_classes([train[i] for i in order], classes), _number_classes(test, classes), classes)
 
 
 def _read(path: Path) -> list[tuple[str, str]]:
@@ -63,6 +63,6 @@ def _read(path: Path) -> list[tuple[str, str]]:
         return [(row["text"], row["category"]) for row in rows]
 
 
-def _numbered(rows: list[tuple[str, str]], classes: tuple[str, ...]) -> LabelledTexts:
+def _number_classes(rows: list[tuple[str, str]], classes: tuple[str, ...]) -> LabelledTexts:
     number = {intent: i for i, intent in enumerate(classes)}
     return LabelledTexts([text for text, _ in rows], [number[intent] for _, intent in rows])

@@ -47,10 +47,11 @@ class ImageSplit:
         images, labels = (self.images[count:], more.images), (self.labels[count:], more.labels)
         return ImageSplit(np.concatenate(images), np.concatenate(labels))
 
-    def pooled(self, side: int) -> ImageSplit:
+    def average_pool(self, side: int) -> ImageSplit:
         """Smaller images: each pixel the mean of ``side`` × ``side``.
 
-        >>> ImageSplit(np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1), np.zeros(1)).pooled(2).images.ravel().tolist()
+        >>> images = np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1)
+        >>> ImageSplit(images, np.zeros(1)).average_pool(2).images.ravel().tolist()
         [2, 4, 10, 12]
         """
         count, height, width, channels = self.images.shape
@@ -91,16 +92,16 @@ class _ImageSource(Source):
 # -- arrays ---------------------------------------------------------------------------------------------------------
 
 
-def _or_arrays(read: Callable[[Path], _Read], classes: tuple[str, ...]) -> Callable[[Path], _Read]:
+def _allow_arrays(read: Callable[[Path], _Read], classes: tuple[str, ...]) -> Callable[[Path], _Read]:
     """A reader of the original files, or of an ``.npz`` file of arrays made from them."""
 
     def either(path: Path) -> _Read:
-        return (*_arrays(path, len(classes)), classes) if path.suffix == ".npz" else read(path)
+        return (*_read_arrays(path, len(classes)), classes) if path.suffix == ".npz" else read(path)
 
     return either
 
 
-def _arrays(path: Path, classes: int) -> tuple[ImageSplit, ImageSplit]:
+def _read_arrays(path: Path, classes: int) -> tuple[ImageSplit, ImageSplit]:
     """``train_x, train_y, test_x, test_y``: N × height × width × channels bytes, and labels."""
     with np.load(path) as arrays:
         try:
@@ -120,23 +121,23 @@ def _arrays(path: Path, classes: int) -> tuple[ImageSplit, ImageSplit]:
     return train, test
 
 
-def _idx(classes: tuple[str, ...]) -> Callable[[Path], _Read]:
+def _make_idx_reader(classes: tuple[str, ...]) -> Callable[[Path], _Read]:
     """A reader of MNIST's four files, whose form Fashion-MNIST has taken over."""
 
     def read(path: Path) -> _Read:
-        return *_splits(fashion.load_original(path.parent)), classes
+        return *_to_splits(fashion.load_original(path.parent)), classes
 
     return read
 
 
-def _splits(data: fashion.Fashion) -> tuple[ImageSplit, ImageSplit]:
+def _to_splits(data: fashion.Fashion) -> tuple[ImageSplit, ImageSplit]:
     train, test = (
         ImageSplit(split.images[..., None], split.labels.astype(np.int64)) for split in (data.train, data.test)
     )
     return train, test
 
 
-def _audiomnist(path: Path) -> _Read:
+def _read_audiomnist(path: Path) -> _Read:
     """Spoken digits as log-mel pictures; the speakers of the test are not heard in training."""
     with np.load(path) as arrays:
         train, test = (
@@ -149,14 +150,16 @@ def _audiomnist(path: Path) -> _Read:
 # -- CIFAR ----------------------------------------------------------------------------------------------------------
 
 
-def _cifar(train: tuple[str, ...], test: str, labels: bytes, classes: tuple[str, ...]) -> Callable[[Path], _Read]:
+def _make_cifar_reader(
+    train: tuple[str, ...], test: str, labels: bytes, classes: tuple[str, ...]
+) -> Callable[[Path], _Read]:
     """A reader of the original archive or of the folder unpacked from it."""
 
     def read(path: Path) -> _Read:
-        files = _contents(path, (*train, test))
+        files = _read_files(path, (*train, test))
 
         def split(names: tuple[str, ...]) -> ImageSplit:
-            batches = [_Plain.loads(files[name]) for name in names]
+            batches = [_ArrayUnpickler.loads(files[name]) for name in names]
             pixels = np.concatenate([np.asarray(batch[b"data"], np.uint8) for batch in batches])
             images = np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
             return ImageSplit(images, np.concatenate([np.asarray(batch[labels], np.int64) for batch in batches]))
@@ -166,7 +169,7 @@ def _cifar(train: tuple[str, ...], test: str, labels: bytes, classes: tuple[str,
     return read
 
 
-def _contents(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+def _read_files(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     """The files of these names in a folder or in a ``.tar.gz`` archive."""
     if path.is_dir():
         contents = {name: (path / name).read_bytes() for name in names if (path / name).exists()}
@@ -180,7 +183,7 @@ def _contents(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     return contents
 
 
-class _Plain(pickle.Unpickler):
+class _ArrayUnpickler(pickle.Unpickler):
     """Reads CIFAR's pickles, which hold arrays and nothing else; whatever else a file names is refused."""
 
     # They were written by Python 2 and the numpy of its day, whose inner modules have moved since.
@@ -201,7 +204,7 @@ class _Plain(pickle.Unpickler):
 # -- pictures -------------------------------------------------------------------------------------------------------
 
 
-def _tiny_imagenet(path: Path) -> _Read:
+def _read_tiny_imagenet(path: Path) -> _Read:
     """The layout of the original: train/<wnid>/images/*.JPEG, and a list of the labels of val/images/*.JPEG."""
     folder = path.parent
     wnids = path.read_text(encoding="utf-8").split()
@@ -214,11 +217,11 @@ def _tiny_imagenet(path: Path) -> _Read:
         for file in sorted((folder / "train" / wnid / "images").iterdir())
     ]
     test = [(f"val/images/{name}", label_of[wnid]) for name, wnid, *_ in listed]
-    splits = in_memory(*(folders.files(folder, *zip(*pairs, strict=True)) for pairs in (train, test)))
+    splits = read_all(*(folders.files(folder, *zip(*pairs, strict=True)) for pairs in (train, test)))
     return *splits, tuple(words[wnid].partition(",")[0] for wnid in wnids)
 
 
-def in_memory(train: Lazy, test: Lazy) -> tuple[ImageSplit, ImageSplit]:
+def read_all(train: Lazy, test: Lazy) -> tuple[ImageSplit, ImageSplit]:
     """Pictures decoded once and for all: of one channel where all of them are grey, else of three."""
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
         pictures = [list(pool.map(split.picture, range(len(split)))) for split in (train, test)]
@@ -232,16 +235,16 @@ def in_memory(train: Lazy, test: Lazy) -> tuple[ImageSplit, ImageSplit]:
     return ImageSplit(first, train.labels), ImageSplit(second, test.labels)
 
 
-def _by_class(path: Path) -> _Read:
-    return folders.by_class(path.parent)
+def _read_class_folders(path: Path) -> _Read:
+    return folders.read_class_folders(path.parent)
 
 
-def _hugging_face(name: str) -> Images:
+def _load_hugging_face(name: str) -> Images:
     """Small images are held in memory and normalised by their own mean and spread, others by ImageNet's."""
     train, test, classes = folders.rows(name.removeprefix(HUGGING_FACE))
     if max(train.picture(0).size) > _SMALL:
         return Images(name, train, test, IMAGENET_MEAN, IMAGENET_STD, classes)
-    small, small_test = in_memory(train, test)
+    small, small_test = read_all(train, test)
     mean, std = pixel_statistics(small.images)
     return Images(name, small, small_test, mean, std, classes)
 
@@ -277,7 +280,7 @@ SOURCES: dict[str, _ImageSource] = {
     "mnist": _ImageSource(
         ("train-images-idx3-ubyte.gz",),
         "http://yann.lecun.com/exdb/mnist (the four *-ubyte.gz files)",
-        _idx(_DIGITS),
+        _make_idx_reader(_DIGITS),
         (0.1307,),
         (0.3081,),
         folders=("mnist", "MNIST/raw"),
@@ -285,14 +288,14 @@ SOURCES: dict[str, _ImageSource] = {
     "audiomnist": _ImageSource(
         ("audiomnist.npz",),
         "https://github.com/soerenab/AudioMNIST, as 32 × 32 log-mel pictures: train_x, train_y, test_x, test_y",
-        _audiomnist,
+        _read_audiomnist,
         (0.5702,),
         (0.1935,),
     ),
     "fashion-mnist": _ImageSource(
         ("train-images-idx3-ubyte.gz", "fashion-mnist.npz"),
         "https://github.com/zalandoresearch/fashion-mnist (the four *-ubyte.gz files)",
-        _or_arrays(_idx(fashion.CLASSES), fashion.CLASSES),
+        _allow_arrays(_make_idx_reader(fashion.CLASSES), fashion.CLASSES),
         (fashion.MEAN,),
         (fashion.STD,),
         folders=("fashion-mnist", "FashionMNIST/raw"),
@@ -300,21 +303,24 @@ SOURCES: dict[str, _ImageSource] = {
     "cifar10": _ImageSource(
         ("cifar10.npz", "cifar-10-batches-py", "cifar-10-python.tar.gz"),
         "https://www.cs.toronto.edu/~kriz/cifar.html (cifar-10-python.tar.gz)",
-        _or_arrays(_cifar(tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", b"labels", _CIFAR10), _CIFAR10),
+        _allow_arrays(
+            _make_cifar_reader(tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", b"labels", _CIFAR10),
+            _CIFAR10,
+        ),
         (0.4914, 0.4822, 0.4465),
         (0.2470, 0.2435, 0.2616),
     ),
     "cifar100": _ImageSource(
         ("cifar100.npz", "cifar-100-python", "cifar-100-python.tar.gz"),
         "https://www.cs.toronto.edu/~kriz/cifar.html (cifar-100-python.tar.gz)",
-        _or_arrays(_cifar(("train",), "test", b"fine_labels", _CIFAR100), _CIFAR100),
+        _allow_arrays(_make_cifar_reader(("train",), "test", b"fine_labels", _CIFAR100), _CIFAR100),
         (0.5071, 0.4865, 0.4409),
         (0.2673, 0.2564, 0.2762),
     ),
     "tiny-imagenet": _ImageSource(
         ("wnids.txt",),
         "http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpack it (the folder tiny-imagenet-200)",
-        _tiny_imagenet,
+        _read_tiny_imagenet,
         (0.4802, 0.4481, 0.3975),
         (0.2770, 0.2691, 0.2821),
         folders=("tiny-imagenet-200",),
@@ -322,7 +328,7 @@ SOURCES: dict[str, _ImageSource] = {
     "imagenet": _ImageSource(
         ("train",),
         "https://www.image-net.org/download.php, unpack it as train/<class>/<image> and val/<class>/<image>",
-        _by_class,
+        _read_class_folders,
         IMAGENET_MEAN,
         IMAGENET_STD,
         folders=("imagenet", "imagenet-1k", "ILSVRC2012"),
@@ -330,7 +336,7 @@ SOURCES: dict[str, _ImageSource] = {
     "imagefolder": _ImageSource(
         ("train",),
         "where your images are, order them as train/<class>/<image> and val/<class>/<image>",
-        _by_class,
+        _read_class_folders,
         IMAGENET_MEAN,
         IMAGENET_STD,
     ),
@@ -347,9 +353,9 @@ def load(name: str, folder: str | Path | None = None) -> Images:
     if name.startswith(HUGGING_FACE):
         if folder is not None:
             raise ValueError(f"{name} says itself where it is: leave --data {folder} out, or say hf:{folder}")
-        return _hugging_face(name)
+        return _load_hugging_face(name)
     if name == PACKAGED:
-        return Images(name, *_splits(fashion.load()), (fashion.MEAN,), (fashion.STD,), fashion.CLASSES)
+        return Images(name, *_to_splits(fashion.load()), (fashion.MEAN,), (fashion.STD,), fashion.CLASSES)
     source = SOURCES[name]
     train, test, classes = source.read(source.find(name, folder))
     return Images(name, train, test, source.mean, source.std, classes)

@@ -28,30 +28,30 @@ class Scene(NamedTuple):
 
 def scene(pictures: fashion.Split, stream: int, number: int) -> Scene:
     """Scene ``number``: one to ``OBJECTS`` of the pictures, scaled and placed side by side by chance of its own."""
-    chance = np.random.default_rng((stream, number))
-    canvas, taken = torch.zeros(SIDE, SIDE, dtype=torch.uint8), torch.zeros(SIDE, SIDE, dtype=torch.bool)
+    rng = np.random.default_rng((stream, number))
+    canvas, occupied = torch.zeros(SIDE, SIDE, dtype=torch.uint8), torch.zeros(SIDE, SIDE, dtype=torch.bool)
     labels, boxes = [], []
-    for chosen in chance.choice(len(pictures.images), chance.integers(1, OBJECTS + 1), replace=False):
-        size = int(chance.integers(*_SIZES, endpoint=True))
-        picture = _cut(_scaled(torch.from_numpy(pictures.images[chosen]), size))
+    for chosen in rng.choice(len(pictures.images), rng.integers(1, OBJECTS + 1), replace=False):
+        size = int(rng.integers(*_SIZES, endpoint=True))
+        picture = _crop_border(_resize(torch.from_numpy(pictures.images[chosen]), size))
         height, width = picture.shape
         for _ in range(_TRIES):
-            top, left = (int(chance.integers(SIDE - side, endpoint=True)) for side in (height, width))
+            top, left = (int(rng.integers(SIDE - side, endpoint=True)) for side in (height, width))
             place = slice(top, top + height), slice(left, left + width)
-            if not taken[place].any():
-                canvas[place], taken[place] = picture, True
+            if not occupied[place].any():
+                canvas[place], occupied[place] = picture, True
                 labels.append(int(pictures.labels[chosen]))
                 boxes.append([left + width / 2, top + height / 2, width, height])
                 break
     return Scene(canvas[None], torch.tensor(labels), torch.tensor(boxes) / SIDE)
 
 
-def _scaled(picture: Tensor, size: int) -> Tensor:
+def _resize(picture: Tensor, size: int) -> Tensor:
     scaled = nn.functional.interpolate(picture[None, None].float(), (size, size), mode="bilinear", antialias=True)
     return scaled[0, 0].round().to(torch.uint8)
 
 
-def _cut(picture: Tensor) -> Tensor:
+def _crop_border(picture: Tensor) -> Tensor:
     """Without the rows and columns at its border that are black."""
     rows, columns = (picture.any(axis).nonzero() for axis in (1, 0))
     return picture[int(rows[0]) : int(rows[-1]) + 1, int(columns[0]) : int(columns[-1]) + 1]

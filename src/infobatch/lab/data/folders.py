@@ -55,7 +55,7 @@ class Files(Lazy):
     names: NDArray[np.bytes_]
 
     def picture(self, index: int) -> Image.Image:
-        return opened(self.folder / os.fsdecode(self.names[index]))
+        return open_picture(self.folder / os.fsdecode(self.names[index]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class Rows(Lazy):
 # -- where they come from -------------------------------------------------------------------------------------------
 
 
-def by_class(folder: Path, names: tuple[str, ...] = ("train", "val")) -> tuple[Files, Files, tuple[str, ...]]:
+def read_class_folders(folder: Path, names: tuple[str, ...] = ("train", "val")) -> tuple[Files, Files, tuple[str, ...]]:
     """Training and test images of ``folder/<train or val>/<class>/…``, at any depth, and the names of the classes."""
     train, test = (folder / name for name in names)
     classes = tuple(sorted(place.name for place in train.iterdir() if place.is_dir()))
@@ -84,10 +84,10 @@ def by_class(folder: Path, names: tuple[str, ...] = ("train", "val")) -> tuple[F
     extra = sorted({place.name for place in test.iterdir() if place.is_dir()} - set(classes))
     if extra:
         raise ValueError(f"{test} holds classes that {train} does not: {', '.join(extra[:5])}")
-    return _classified(train, classes), _classified(test, classes), classes
+    return _label_files(train, classes), _label_files(test, classes), classes
 
 
-def _classified(folder: Path, classes: tuple[str, ...]) -> Files:
+def _label_files(folder: Path, classes: tuple[str, ...]) -> Files:
     labelled = [(name, label) for label, kind in enumerate(classes) for name in _images(folder, kind)]
     if not labelled:
         raise ValueError(
@@ -156,7 +156,7 @@ def _columns(name: str, features: Any) -> tuple[str, str]:
     """The columns of the image and of the label, known by their types and, where there are several, by usual names."""
     import datasets
 
-    def one(kind: type, usual: tuple[str, ...]) -> str:
+    def pick_column(kind: type, usual: tuple[str, ...]) -> str:
         columns = [column for column, feature in features.items() if isinstance(feature, kind)]
         named = [column for column in usual if column in columns]
         if len(columns) != 1 and not named:
@@ -167,10 +167,10 @@ def _columns(name: str, features: Any) -> tuple[str, str]:
             )
         return (named or columns)[0]
 
-    return one(datasets.Image, ("image", "img")), one(datasets.ClassLabel, ("label", "fine_label"))
+    return pick_column(datasets.Image, ("image", "img")), pick_column(datasets.ClassLabel, ("label", "fine_label"))
 
 
-def opened(path: Path) -> Image.Image:
+def open_picture(path: Path) -> Image.Image:
     """The picture in a file."""
     with needs("PIL", "lab"):
         from PIL import Image
@@ -208,7 +208,7 @@ class Decoded(Dataset[tuple[Tensor, Tensor]]):
         return images[0], labels[0]
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
-        generator = self._chance()
+        generator = self._get_generator()
         images = [self._tensor(self.source.picture(index).convert("RGB"), generator) for index in indices]
         return torch.stack(images), self.labels[indices]
 
@@ -219,7 +219,7 @@ class Decoded(Dataset[tuple[Tensor, Tensor]]):
         mirrored = self.augment != "none" and torch.rand((), generator=generator) < 0.5
         return pixels.flip(2) if mirrored else pixels
 
-    def _chance(self) -> torch.Generator:
+    def _get_generator(self) -> torch.Generator:
         worker = get_worker_info()
         if worker is None:
             return torch.Generator().manual_seed(0)

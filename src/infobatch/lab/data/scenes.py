@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from ...scoring.segmentation import IGNORED
 from .datasets import IMAGENET_MEAN, IMAGENET_STD
-from .folders import opened
+from .folders import open_picture
 from .source import Source
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class SceneSplit:
 
     def picture(self, index: int) -> Image.Image:
         """One picture, in colour."""
-        return opened(self.images[index]).convert("RGB")
+        return open_picture(self.images[index]).convert("RGB")
 
     def labels(self, index: int) -> NDArray[np.uint8]:
         """The class of every pixel, height × width; 255 where there is none."""
         path = self.maps[index]
-        numbers = np.asarray(opened(path))
+        numbers = np.asarray(open_picture(path))
         if numbers.ndim != 2 or numbers.dtype != np.uint8:
             raise ValueError(f"{path} must hold one byte per pixel, its class; got {numbers.dtype} of {numbers.shape}")
         classes = self.table[numbers]

@@ -1,1 +1,1 @@
-"""What the paper shows: its tables and figures, beside what is measured here."""
+"""The paper's tables and figures, each beside the same measurement made here."""

@@ -1,1 +1,1 @@
-"""What is trained: one file per kind of task, and what they share."""
+"""Tasks to train: one file per kind of task, and the code they share."""

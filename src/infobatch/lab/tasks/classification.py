@@ -17,7 +17,7 @@ from ...scoring import classification as scoring
 from ..data import datasets
 from ..data.folders import Lazy
 from . import mixing, models
-from .device import autocast, dice
+from .device import autocast, using_generator
 from .images import AugmentedRecipe, ImageTask
 from .mixing import MixedLosses
 from .rows import take_rows
@@ -64,9 +64,9 @@ class ClassificationRecipe(AugmentedRecipe):
             raise ValueError("judge_rest=true needs samples: without it no training image is left to judge by")
 
     def create_task(self, data: Path | None = None) -> Classification:
-        return Classification(self, self._cut(datasets.load(self.dataset, data)))
+        return Classification(self, self._prepare_images(datasets.load(self.dataset, data)))
 
-    def _cut(self, data: datasets.Images) -> datasets.Images:
+    def _prepare_images(self, data: datasets.Images) -> datasets.Images:
         """The images as ``size``, ``pool`` and ``judge_rest`` want them."""
         if self.size is not None:
             if not isinstance(data.train, Lazy) or not isinstance(data.test, Lazy):
@@ -82,7 +82,7 @@ class ClassificationRecipe(AugmentedRecipe):
             assert self.samples is not None
             test = train.after(self.samples, test)
         if self.pool > 1:
-            train, test = train.pooled(self.pool), test.pooled(self.pool)
+            train, test = train.average_pool(self.pool), test.average_pool(self.pool)
         return replace(data, train=train, test=test)
 
 
@@ -118,22 +118,22 @@ class Classification(ImageTask, Selectable):
         """
         recipe = self.recipe
         images, labels = (part.to(self.device, non_blocking=True) for part in batch)
-        images = self._augmented(images, generator)
+        images = self._augment(images, generator)
         if not (recipe.mixup or recipe.cutmix):
-            images, labels = take_rows((self._erased(images, generator), labels), rows)
+            images, labels = take_rows((self._normalise_and_erase(images, generator), labels), rows)
             logits = self._training_logits(model, images, generator)
             return cross_entropy(logits, labels, reduction="none", label_smoothing=recipe.label_smoothing)
         images, labels = take_rows((images, labels), rows)
-        target = mixing.smoothed(labels, len(self.data.classes), recipe.label_smoothing)
+        target = mixing.smooth_labels(labels, len(self.data.classes), recipe.label_smoothing)
         images, target, share = mixing.mix(images, target, recipe.mixup, recipe.cutmix, generator)
-        logits = self._training_logits(model, self._erased(images, generator), generator)
+        logits = self._training_logits(model, self._normalise_and_erase(images, generator), generator)
         score = scoring.mixed_score(logits.detach().softmax(1), target, labels)
         return MixedLosses(scoring.cross_entropy(logits, target), score, share)
 
-    def plain(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def plain_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The training images in their order, normalised and not augmented, with their labels."""
-        for images, labels in self._batches(self._plain()):
-            yield self._normalised(images.to(self.device)), labels.to(self.device)
+        for images, labels in self._batches(self._unaugmented_images()):
+            yield self._normalise(images.to(self.device)), labels.to(self.device)
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> float:
@@ -141,23 +141,23 @@ class Classification(ImageTask, Selectable):
         model.eval()
         right = torch.zeros((), dtype=torch.int64, device=self.device)
         for images, labels in self._batches(self.test):
-            guesses = self._logits(model, self._normalised(images.to(self.device))).argmax(1)
+            guesses = self._logits(model, self._normalise(images.to(self.device))).argmax(1)
             right += (guesses == labels.to(self.device)).sum()
         return 100 * right.item() / len(self.test)
 
-    def _erased(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _normalise_and_erase(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Normalised, and with parts erased by chance where the recipe says so."""
-        images, probability = self._normalised(images), self.recipe.random_erase
+        images, probability = self._normalise(images), self.recipe.random_erase
         return mixing.erase(images, probability, generator) if probability else images
 
     def _training_logits(self, model: nn.Module, images: Tensor, generator: torch.Generator) -> Tensor:
         if not models.draws(self.recipe.model):
             return self._logits(model, images)
-        with dice(generator, self.device):
+        with using_generator(generator, self.device):
             return self._logits(model, images)
 
-    def _normalised(self, images: Tensor) -> Tensor:
-        return self._scaled(images).contiguous(memory_format=torch.channels_last)
+    def _normalise(self, images: Tensor) -> Tensor:
+        return self._standardise(images).contiguous(memory_format=torch.channels_last)
 
     def _logits(self, model: nn.Module, images: Tensor) -> Tensor:
         with autocast(self.recipe.precision, self.device):

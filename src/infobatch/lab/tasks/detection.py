@@ -17,7 +17,7 @@ from ...scoring.detection import PerImage, iou
 from ..data import datasets, fashion, fashion_scenes
 from ..data.fashion_scenes import FashionScenes, Scene
 from ..recipe import Recipe
-from .device import autocast, dice, for_precision
+from .device import autocast, choose_device, using_generator
 from .rows import take_rows
 from .task import Task
 
@@ -62,7 +62,7 @@ class Detection(Task):
         device: torch.device | str | None = None,
     ) -> None:
         self.recipe = recipe
-        self.device = for_precision(recipe.precision, device)
+        self.device = choose_device(recipe.precision, device)
         self.train = FashionScenes(train, _TRAIN, min(recipe.scenes, recipe.samples or recipe.scenes))
         self.test = FashionScenes(test, _TEST, recipe.held_out)
         self.mean_boxes = sum(len(scene.boxes) for scene in self.train.scenes) / len(self.train)
@@ -92,7 +92,9 @@ class Detection(Task):
         """One loss per scene: all terms of all decoder layers."""
         images, targets = take_rows(batch, rows)
         targets = [{name: part.to(self.device) for name, part in target.items()} for target in targets]
-        with dice(generator, self.device):  # for layers that are left out by chance, none here, a number is drawn
+        with using_generator(
+            generator, self.device
+        ):  # for layers that are left out by chance, none here, a number is drawn
             losses: Tensor = self._outputs(model, images, labels=targets).loss
         return losses
 

@@ -10,7 +10,7 @@ import torch
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def for_precision(precision: str, device: torch.device | str | None = None) -> torch.device:
+def choose_device(precision: str, device: torch.device | str | None = None) -> torch.device:
     """The device that is named, else the GPU if there is one, else the CPU; it must have the recipe's precision."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if precision == "fp16" and chosen.type == "cpu":
@@ -25,7 +25,7 @@ def autocast(precision: str, device: torch.device) -> torch.autocast:
 
 
 @contextmanager
-def dice(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+def using_generator(generator: torch.Generator, device: torch.device) -> Iterator[None]:
     """Layers that draw from torch's global generators draw as ``generator`` says; these are as before afterwards."""
     seed = int(torch.randint(2**62, (), generator=generator))
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -21,8 +21,8 @@ from ...scoring.diffusion import ExpectedLoss, noise_prediction, relative
 from ..data import datasets
 from ..data.datasets import Images, ImageSplit
 from ..data.folders import Decoded, Lazy
-from .device import autocast, for_precision
-from .images import ImageRecipe, InMemory, batches, shown
+from .device import autocast, choose_device
+from .images import ImageRecipe, InMemory, batches, to_pictures
 from .rows import take_rows
 from .task import Task
 
@@ -160,11 +160,11 @@ class LatentDiffusion(Task):
             from diffusers import DDPMScheduler
 
         self.recipe, self.data, self.metric = recipe, data, METRICS[recipe.metric]
-        self.device = for_precision(recipe.precision, device)
+        self.device = choose_device(recipe.precision, device)
         self.images = self._pixels(data.train.head(recipe.samples))
         self.test_images = self._pixels(data.test.head(recipe.held_out))
         self.autoencoder: Any = self._autoencoder()
-        train, test = (self._encoded(images) for images in (self.images, self.test_images))
+        train, test = (self._encode(images) for images in (self.images, self.test_images))
         self.scale = 1 / float(train.std())  # noise has variance 1: so have the latents
         self.train, self.test = Latents(train * self.scale), Latents(test * self.scale)
         side, halved = train.shape[-1], 2 ** (len(MODELS[recipe.model]["block_out_channels"]) - 1)
@@ -230,7 +230,7 @@ class LatentDiffusion(Task):
     @torch.inference_mode()
     def generate(self, model: nn.Module, count: int, *, steps: int = 50, seed: int = 0) -> Tensor:
         """New images with values in [0, 1], from noise, by ``steps`` of DDIM."""
-        return torch.cat([self._decoded(latents) for latents in self._new_latents(model, count, steps, seed)])
+        return torch.cat([self._decode(latents) for latents in self._new_latents(model, count, steps, seed)])
 
     @torch.inference_mode()
     def distance(self, model: nn.Module) -> float:
@@ -261,7 +261,7 @@ class LatentDiffusion(Task):
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
         """Training images and what they show, for the report."""
-        return shown(self.images, self.data.classes, indices)
+        return to_pictures(self.images, self.data.classes, indices)
 
     # -- how -----------------------------------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class LatentDiffusion(Task):
     def _autoencoder(self) -> nn.Module:
         """Frozen: no run changes it."""
         if self.recipe.autoencoder == OWN_AUTOENCODER:
-            model = trained_autoencoder(self.images, self.recipe.autoencoder_steps, self.device)
+            model = train_autoencoder(self.images, self.recipe.autoencoder_steps, self.device)
         else:
             from diffusers import AutoModel
 
@@ -305,20 +305,20 @@ class LatentDiffusion(Task):
         return model.eval().requires_grad_(False)
 
     @torch.no_grad()
-    def _encoded(self, images: InMemory | Decoded) -> Tensor:
+    def _encode(self, images: InMemory | Decoded) -> Tensor:
         latents = []
         for batch, _ in batches(images, self.recipe):
-            made = self.autoencoder.encode(_centred(batch.to(self.device)))
+            made = self.autoencoder.encode(_scale_pixels(batch.to(self.device)))
             # A variational autoencoder gives a distribution, of which the most likely is taken; others give a value.
             latents.append((made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents).cpu())
         return torch.cat(latents)
 
-    def _decoded(self, latents: Tensor) -> Tensor:
+    def _decode(self, latents: Tensor) -> Tensor:
         images: Tensor = self.autoencoder.decode(latents / self.scale).sample
         return (images / 2 + 0.5).clamp(0, 1)
 
 
-def trained_autoencoder(images: InMemory | Decoded, steps: int, device: torch.device) -> nn.Module:
+def train_autoencoder(images: InMemory | Decoded, steps: int, device: torch.device) -> nn.Module:
     """A small AutoencoderKL, a quarter of the images' side, trained on them; it depends on nothing else."""
     from diffusers import AutoencoderKL
 
@@ -332,7 +332,7 @@ def trained_autoencoder(images: InMemory | Decoded, steps: int, device: torch.de
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _AUTOENCODER_LR, total_steps=steps)
     for _ in range(steps):
         chosen = torch.randint(len(images), (_AUTOENCODER_BATCH,), generator=generator)
-        pixels = _centred(images.__getitems__(chosen.tolist())[0].to(device))
+        pixels = _scale_pixels(images.__getitems__(chosen.tolist())[0].to(device))
         latent = model.encode(pixels).latent_dist
         drawn = latent.mean + latent.std * torch.randn(latent.mean.shape, generator=generator).to(device)
         error = (model.decode(drawn).sample - pixels).square().mean()
@@ -362,7 +362,7 @@ def frechet_distance(one: Tensor, other: Tensor) -> float:
         raise ValueError(f"each set needs at least 2 samples for its spread, got {len(one)} and {len(other)}")
     if not (one.isfinite().all() and other.isfinite().all()):
         return math.nan  # of a model that diverged; there are no eigenvalues then
-    (mean, spread), (other_mean, other_spread) = (_gaussian(features) for features in (one, other))
+    (mean, spread), (other_mean, other_spread) = (_mean_and_covariance(features) for features in (one, other))
     values, vectors = torch.linalg.eigh(spread)
     root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
     shared = torch.linalg.eigvalsh(root @ other_spread @ root).clamp(min=0).sqrt().sum()
@@ -370,13 +370,13 @@ def frechet_distance(one: Tensor, other: Tensor) -> float:
     return float(apart + spread.trace() + other_spread.trace() - 2 * shared)
 
 
-def _gaussian(features: Tensor) -> tuple[Tensor, Tensor]:
+def _mean_and_covariance(features: Tensor) -> tuple[Tensor, Tensor]:
     features = features.double().cpu()
     mean = features.mean(0)
     centred = features - mean
     return mean, centred.T @ centred / (len(features) - 1)
 
 
-def _centred(pixels: Tensor) -> Tensor:
+def _scale_pixels(pixels: Tensor) -> Tensor:
     """Bytes to [-1, 1], as autoencoders take them."""
     return pixels / 127.5 - 1

@@ -17,7 +17,7 @@ from ..data import datasets
 from ..data.datasets import Images, ImageSplit
 from ..data.folders import Decoded, Lazy
 from ..recipe import Recipe
-from .device import for_precision
+from .device import choose_device
 from .task import Task
 
 _TEST_BATCH = 500  # of images in memory
@@ -85,7 +85,7 @@ class ImageTask(Task):
         held_out: int | None = None,
     ) -> None:
         self.recipe, self.data = recipe, data
-        self.device = for_precision(recipe.precision, device)
+        self.device = choose_device(recipe.precision, device)
         train, test = data.train.head(recipe.samples), data.test.head(held_out)
         if isinstance(train, Lazy) and recipe.workers == 0:
             raise ValueError(
@@ -105,24 +105,24 @@ class ImageTask(Task):
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
         """Training images and what they show, for the report."""
-        return shown(self._plain(), self.data.classes, indices)
+        return to_pictures(self._unaugmented_images(), self.data.classes, indices)
 
-    def _plain(self) -> InMemory | Decoded:
+    def _unaugmented_images(self) -> InMemory | Decoded:
         """The training images without augmentation."""
         return Decoded(self.train.source) if isinstance(self.train, Decoded) else self.train
 
-    def _augmented(self, images: Tensor, generator: torch.Generator) -> Tensor:
+    def _augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Those in memory; the others are so already."""
         return augmented(images, self.recipe.augment, generator) if isinstance(self.train, InMemory) else images
 
-    def _scaled(self, images: Tensor) -> Tensor:
+    def _standardise(self, images: Tensor) -> Tensor:
         return (images - self.mean) / self.std
 
     def _batches(self, data: InMemory | Decoded) -> Iterator[tuple[Tensor, Tensor]]:
         return batches(data, self.recipe)
 
 
-def shown(
+def to_pictures(
     images: InMemory | Decoded, classes: tuple[str, ...], indices: list[int]
 ) -> tuple[NDArray[np.uint8], list[str]]:
     """Images as a report shows them, height × width × channels, and the names of their classes."""

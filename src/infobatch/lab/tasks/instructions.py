@@ -18,7 +18,7 @@ from ...scoring.language import IGNORED, RowLosses, row_losses
 from ..data import alpaca
 from ..data.alpaca import Encoded, Row, Tokens
 from ..recipe import Recipe
-from .device import autocast, dice, for_precision
+from .device import autocast, choose_device, using_generator
 from .rows import take_rows
 from .task import Task
 
@@ -89,15 +89,15 @@ class Instructions(Task):
         device: torch.device | str | None = None,
     ) -> None:
         self.recipe = recipe
-        self.device = for_precision(recipe.precision, device)
+        self.device = choose_device(recipe.precision, device)
         known = len(rows) - recipe.held_out
         if not 0 < known < len(rows):
             raise ValueError(f"held_out must be from 1 to {len(rows) - 1}, fewer than the rows, got {recipe.held_out}")
         chosen = alpaca.read_numbers(recipe.rows, beside, len(rows)) if recipe.rows else range(known)
         numbers = [number for number in chosen if number < known][: recipe.samples]
         self.tokenizer = self._tokenizer(rows[:known])
-        self.train = Encoded(self._encoded([rows[number] for number in numbers]))
-        self.test = self._encoded(rows[known:])
+        self.train = Encoded(self._encode([rows[number] for number in numbers]))
+        self.test = self._encode(rows[known:])
         if not len(self.train) or not self.test:
             raise ValueError(
                 f"max_tokens must leave room for answers, got {recipe.max_tokens}: of {len(self.train)} rows to train "
@@ -122,7 +122,7 @@ class Instructions(Task):
         texts = (row.prompt(self.recipe.template) + row.output for row in rows)
         return alpaca.train_tokenizer(texts, self.recipe.words)
 
-    def _encoded(self, rows: list[Row]) -> list[Tokens]:
+    def _encode(self, rows: list[Row]) -> list[Tokens]:
         """The rows as tokens, but those whose prompt leaves no room for an answer."""
         encoded = alpaca.encoded(rows, self.tokenizer, self.recipe.template, self.recipe.max_tokens)
         return [row for row in encoded if row is not None]
@@ -216,7 +216,7 @@ class Instructions(Task):
             raise ValueError("a method that chooses within batches cannot take packed rows apart: set packed=false")
         batch = take_rows(batch, rows)
         if self.recipe.model.startswith(HUGGING_FACE):  # it may have dropout; ours has none
-            with dice(generator, self.device):
+            with using_generator(generator, self.device):
                 losses = self._row_losses(model, batch)
         else:
             losses = self._row_losses(model, batch)

@@ -114,7 +114,7 @@ class MaskedImages(ImageTask):
         rows: Tensor | None = None,
     ) -> Tensor:
         """One loss per image, augmented and masked by chance, in fp32."""
-        images = self._augmented(batch[0].to(self.device, non_blocking=True), generator)
+        images = self._augment(batch[0].to(self.device, non_blocking=True), generator)
         masks = torch.rand(len(images), self.patches, generator=generator)
         return self._losses(model, *take_rows((images, masks), rows))
 
@@ -137,7 +137,7 @@ class MaskedImages(ImageTask):
         encoder, order = self._encoder(model), torch.arange(self.patches, dtype=torch.float32, device=self.device)
         features, labels = [], []
         for images, label in self._batches(data):
-            pixels = self._scaled(images.to(self.device))
+            pixels = self._standardise(images.to(self.device))
             # Patches are sorted by the noise: a rising one leaves them in their places, and no dice are thrown.
             tokens = encoder(pixels, noise=order.expand(len(pixels), -1)).last_hidden_state
             features.append(tokens[:, 1:].mean(1))
@@ -148,7 +148,7 @@ class MaskedImages(ImageTask):
 
     def _losses(self, model: nn.Module, images: Tensor, noise: Tensor) -> Tensor:
         """``noise`` decides which patches are hidden: those where it is highest."""
-        pixels = self._scaled(images)
+        pixels = self._standardise(images)
         with autocast(self.recipe.precision, self.device):
             output = model(pixels, noise=noise.to(self.device))
         target = masked.patches(pixels, self.patch, normalised=self.recipe.normalised)
@@ -163,7 +163,7 @@ class MaskedImages(ImageTask):
         return total / len(self.test)
 
     def _accuracy(self, model: nn.Module) -> float:
-        train, labels = self.features(model, self._plain())
+        train, labels = self.features(model, self._unaugmented_images())
         test, expected = self.features(model, self.test)
         guesses = linear_probe(train, labels, test, len(self.data.classes))
         return 100 * (guesses == expected).double().mean().item()

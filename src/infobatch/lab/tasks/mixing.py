@@ -66,10 +66,10 @@ def _box(height: int, width: int, share: float, rng: np.random.Generator) -> tup
     return top, bottom, left, right
 
 
-def smoothed(labels: Tensor, classes: int, smoothing: float) -> Tensor:
+def smooth_labels(labels: Tensor, classes: int, smoothing: float) -> Tensor:
     """Labels as distributions, (1 - s)·one-hot + s/C.
 
-    >>> smoothed(torch.tensor([1]), 2, 0.1)
+    >>> smooth_labels(torch.tensor([1]), 2, 0.1)
     tensor([[0.0500, 0.9500]])
     """
     return (1 - smoothing) * one_hot(labels, classes).float() + smoothing / classes

@@ -67,7 +67,7 @@ def small_cnn(classes: int, channels: int, size: int, width: int = 16) -> nn.Mod
 def strided_cnn(classes: int, channels: int, width: int = 16) -> nn.Module:
     """Three convolutions that halve the image each: a quarter of the small CNN's cost, for sweeps of many runs."""
     return nn.Sequential(
-        *_halving(channels, width), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes)
+        *_build_halving_layers(channels, width), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes)
     )
 
 
@@ -89,10 +89,10 @@ def conv_mlp(classes: int, channels: int, size: int, width: int = 16, hidden: in
     """
     features = 4 * width * (-(-size // 8)) ** 2
     head = [nn.Linear(features, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, classes)]
-    return _TwinOfOne(nn.Sequential(*_halving(channels, width), nn.Flatten(), *head))
+    return _DuplicatesSingleSample(nn.Sequential(*_build_halving_layers(channels, width), nn.Flatten(), *head))
 
 
-class _TwinOfOne(nn.Module):
+class _DuplicatesSingleSample(nn.Module):
     """A subset may end in a batch of one sample, of which batch norm on vectors makes nothing: it is doubled."""
 
     def __init__(self, body: nn.Module) -> None:
@@ -127,7 +127,7 @@ class ResidualMLP(nn.Module):
         return logits
 
 
-def _halving(channels: int, width: int) -> list[nn.Module]:
+def _build_halving_layers(channels: int, width: int) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for inputs, outputs, kernel in ((channels, width, 5), (width, 2 * width, 3), (2 * width, 4 * width, 3)):
         convolution = nn.Conv2d(inputs, outputs, kernel, 2, kernel // 2, bias=False)

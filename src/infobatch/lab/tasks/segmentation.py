@@ -22,7 +22,7 @@ from ..data import scenes
 from ..data.folders import middle_cut
 from ..data.scenes import Scenes, SceneSamples
 from ..recipe import Recipe
-from .device import autocast, dice, for_precision
+from .device import autocast, choose_device, using_generator
 from .rows import take_rows
 from .task import Task
 
@@ -119,14 +119,14 @@ class UPerNet(nn.Module):
         maps = [self.head(self.decoder(features))]
         if self.auxiliary is not None and self.training:
             maps.append(self.auxiliary(features[_STAGE]))
-        return [_resized(logits, images.shape[2:]) for logits in maps]
+        return [_resize(logits, images.shape[2:]) for logits in maps]
 
 
 def _classifier(channels: int, classes: int, dropout: float) -> nn.Sequential:
     return nn.Sequential(nn.Dropout2d(dropout), nn.Conv2d(channels, classes, 1))
 
 
-def _resized(logits: Tensor, size: Iterable[int]) -> Tensor:
+def _resize(logits: Tensor, size: Iterable[int]) -> Tensor:
     return interpolate(logits, tuple(size), mode="bilinear", align_corners=False)
 
 
@@ -143,7 +143,7 @@ class Segmentation(Task):
 
     def __init__(self, recipe: SegmentationRecipe, data: Scenes, device: torch.device | str | None = None) -> None:
         self.recipe, self.data = recipe, data
-        self.device = for_precision(recipe.precision, device)
+        self.device = choose_device(recipe.precision, device)
         self.train = SceneSamples(data.train.head(recipe.samples), recipe.size, in_memory=data.small)
         self.test = SceneSamples(data.test, recipe.size, whole_labels=True, in_memory=data.small)
         self.mean, self.std = (
@@ -163,13 +163,13 @@ class Segmentation(Task):
         """One loss per sample, of images cut by chance, in fp32: the decoder's and the weighted auxiliary one."""
         recipe = self.recipe
         cuts = [
-            random_cut(self._normalised(image), labels.to(self.device), recipe, generator) for image, labels in batch
+            random_cut(self._normalise(image), labels.to(self.device), recipe, generator) for image, labels in batch
         ]
         cuts = take_rows(cuts, rows)
         if lone := len(cuts) == 1:
             cuts *= 2  # batch norm needs two values of each channel: of twins, it makes what it would of the one
         images, labels = (torch.stack(parts) for parts in zip(*cuts, strict=True))
-        with dice(generator, self.device) if recipe.dropout else nullcontext():
+        with using_generator(generator, self.device) if recipe.dropout else nullcontext():
             logits, *auxiliary = self._logits(model, images)
         if auxiliary:
             losses = with_auxiliary(logits, auxiliary[0], labels, weight=recipe.auxiliary)
@@ -188,8 +188,8 @@ class Segmentation(Task):
         index.to(self.device)
         model.eval()
         for images, labels in self._test_batches():
-            (logits,) = self._logits(model, self._normalised(images))
-            index.update(_resized(logits, labels.shape[1:]).argmax(1), labels.to(self.device))
+            (logits,) = self._logits(model, self._normalise(images))
+            index.update(_resize(logits, labels.shape[1:]).argmax(1), labels.to(self.device))
         return 100 * float(index.compute())
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
@@ -203,7 +203,7 @@ class Segmentation(Task):
         largest = np.argsort(-counts, kind="stable")[:_SHOWN_CLASSES]
         return ", ".join(self.data.classes[label] for label in largest if counts[label]) or "nothing labelled"
 
-    def _normalised(self, images: Tensor) -> Tensor:
+    def _normalise(self, images: Tensor) -> Tensor:
         return (images.to(self.device, non_blocking=True) - self.mean) / self.std
 
     def _logits(self, model: nn.Module, images: Tensor) -> list[Tensor]:
@@ -238,7 +238,7 @@ def random_cut(
     crop, (size, y, x, side) = recipe.crop, torch.rand(4, generator=generator, dtype=torch.float64).tolist()
     scale = recipe.smallest + size * (recipe.largest - recipe.smallest)
     if scale != 1:
-        image = _resized(image[None], (max(1, round(length * scale)) for length in image.shape[1:]))[0]
+        image = _resize(image[None], (max(1, round(length * scale)) for length in image.shape[1:]))[0]
         labels = interpolate(labels[None, None], tuple(image.shape[1:]), mode="nearest-exact")[0, 0]
     height, width = labels.shape
     missing = (0, max(0, crop - width), 0, max(0, crop - height))

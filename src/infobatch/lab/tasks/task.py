@@ -64,7 +64,7 @@ class Selectable(Task):
         """The class of each training sample."""
 
     @abstractmethod
-    def plain(self) -> Iterable[tuple[Tensor, Tensor]]:
+    def plain_batches(self) -> Iterable[tuple[Tensor, Tensor]]:
         """The training data in its order, as the model sees it without augmentation, with its labels, in batches.
 
         Called after each epoch of a teacher.

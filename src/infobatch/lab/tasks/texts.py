@@ -16,12 +16,12 @@ from ...integrations import needs
 from ..data import banking
 from ..data.banking import LabelledTexts, Texts
 from ..recipe import Recipe
-from .device import autocast, dice, for_precision
+from .device import autocast, choose_device, using_generator
 from .pretrained import MINILM
 from .rows import take_rows
 from .task import Task
 
-HUGGING_FACE = "hf:"  # begins the name of an encoder that transformers reads, with its tokenizer: hf:<name or folder>
+HUGGING_FACE = "hf:"  # prefix of an encoder that transformers reads, with its tokenizer: hf:<name or folder>
 _TEST_BATCH = 64
 
 
@@ -59,7 +59,7 @@ class Tokenised(Dataset[tuple[Tensor, int]]):
 
 
 class Classifier(nn.Module):
-    """An encoder, the mean of what it says of each token, and a linear layer on that."""
+    """An encoder, and a linear layer on the mean of its token vectors."""
 
     def __init__(self, encoder: Any, classes: int) -> None:
         super().__init__()
@@ -75,19 +75,19 @@ class Classifier(nn.Module):
 
 
 class TextClassification(Task):
-    """What the training loop asks of a task."""
+    """The task that the training loop trains."""
 
     metric = "test accuracy, %"
     higher_is_better = True
 
     def __init__(self, recipe: TextRecipe, data: Texts, device: torch.device | str | None = None) -> None:
         self.recipe, self.classes = recipe, data.classes
-        self.device = for_precision(recipe.precision, device)
+        self.device = choose_device(recipe.precision, device)
         with needs("transformers", "transformers"):
             from transformers import AutoTokenizer
         self._tokenizer: Any = AutoTokenizer.from_pretrained(self._weights)
-        self.train = self._tokenised(data.train.head(recipe.samples))
-        self.test = self._tokenised(data.test)
+        self.train = self._tokenise(data.train.head(recipe.samples))
+        self.test = self._tokenise(data.test)
 
     @property
     def _weights(self) -> str:
@@ -95,12 +95,12 @@ class TextClassification(Task):
         named = self.recipe.model.startswith(HUGGING_FACE)
         return self.recipe.model.removeprefix(HUGGING_FACE) if named else str(MINILM.path())
 
-    def _tokenised(self, texts: LabelledTexts) -> Tokenised:
+    def _tokenise(self, texts: LabelledTexts) -> Tokenised:
         ids = self._tokenizer(texts.texts, truncation=True, max_length=self.recipe.max_tokens)["input_ids"]
         return Tokenised([torch.tensor(row) for row in ids], texts.labels)
 
     def collate(self, batch: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
-        """Tokens one text below the other, filled up at their ends; which of them are tokens; the labels."""
+        """Token ids, a row per text and padded at the end; a mask of which are tokens; the labels."""
         tokens, labels = zip(*batch, strict=True)
         ids = nn.utils.rnn.pad_sequence(list(tokens), batch_first=True, padding_value=self._tokenizer.pad_token_id)
         lengths = torch.tensor([len(row) for row in tokens])
@@ -108,7 +108,7 @@ class TextClassification(Task):
         return ids, mask, torch.tensor(labels)
 
     def model(self, seed: int) -> nn.Module:
-        """The pretrained encoder with a last layer drawn from ``seed``; torch's global random state is left alone."""
+        """The pretrained encoder and a last layer drawn from ``seed``; torch's global random state stays as it is."""
         from transformers import AutoModel
 
         with torch.random.fork_rng(devices=[]):
@@ -124,13 +124,13 @@ class TextClassification(Task):
     ) -> Tensor:
         """One loss per text; dropout draws from ``generator``."""
         batch = take_rows(batch, rows)
-        with dice(generator, self.device):
+        with using_generator(generator, self.device):
             logits = self._logits(model, batch)
         return cross_entropy(logits, batch[2].to(self.device), reduction="none")
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> float:
-        """The share of the test texts that are put into their class."""
+        """The share of test texts, in %, that the model puts into the right class."""
         model.eval()
         right = 0
         for batch in self._test_batches():
@@ -138,7 +138,7 @@ class TextClassification(Task):
         return 100 * right / len(self.test)
 
     def _test_batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """The test texts, shortest first, so that little is padded."""
+        """Batches of test texts, shortest first, so that there is little padding."""
         order = sorted(range(len(self.test)), key=lambda i: len(self.test.tokens[i]))
         for start in range(0, len(order), _TEST_BATCH):
             yield self.collate([self.test[i] for i in order[start : start + _TEST_BATCH]])
