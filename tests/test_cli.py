@@ -112,7 +112,7 @@ def test_a_comparison_as_a_command_its_report_and_going_on(folder):
     assert done.exit_code == 0, done.output
     assert done.output.count("epoch   2/2") == 4
     again = compare(folder, "--methods", "full,infobatch", "--seeds", 2)
-    assert "epoch   " not in again.output  # a busy machine is told of in other words
+    assert "epoch   " not in again.output  # a note on a busy machine has other words
     table = again.output.strip()
     assert table == call("report", folder / "runs").output.strip()
     one = call("train", "fashion-mnist", "--method", "full", "--data", folder, "--out", folder / "runs", *EPOCHS)
@@ -125,7 +125,7 @@ def test_a_comparison_as_a_command_its_report_and_going_on(folder):
 
 
 def test_a_margin_is_fixed_with_the_first_run(folder):
-    """It cannot be chosen by what came out."""
+    """Results cannot influence it."""
     assert compare(folder, "--seeds", 1, "--margin", 0.2).exit_code == 0
     for again in (compare(folder, "--seeds", 1), call("report", folder / "runs")):
         assert "margin 0.2" in again.output
@@ -136,8 +136,8 @@ def test_a_margin_is_fixed_with_the_first_run(folder):
         call("front", folder / "runs", "--margin", 1),
     ):
         assert changed.exit_code == 2
-        told = " ".join(changed.output.replace("│", " ").split())
-        assert "as a margin chosen after the runs proves nothing, got 1: leave --margin out" in told
+        words = " ".join(changed.output.replace("│", " ").split())
+        assert "as a margin chosen after the runs proves nothing, got 1: leave --margin out" in words
     (folder / "runs" / "fashion-mnist" / "margin.json").unlink()  # as in folders of an older version
     old = call("report", folder / "runs", "--margin", 1)
     assert "margin 1" in old.output
@@ -185,16 +185,16 @@ def test_a_subset_is_selected_from_collected_arrays(tmp_path):
     ("what", "line"), [("recipes", "cifar10: small, paper"), ("methods", "infobatch: "), ("datasets", "cifar100")]
 )
 def test_lists(what, line):
-    assert any(found.startswith(line) for found in call("list", what).output.splitlines())
+    assert any(shown.startswith(line) for shown in call("list", what).output.splitlines())
 
 
 def test_the_list_of_data_sets_says_what_each_needs_and_where_to_get_it():
     shown = call("list", "datasets").output
-    said = re.sub(r"\s+", " ", shown)
+    text = re.sub(r"\s+", " ", shown)
     names = [line.split()[0] for line in shown.splitlines() if line and not line.startswith(" ")]
     assert [entry.name for entry in catalogue.entries()] == names[2 : 2 + len(catalogue.entries())]
-    assert "cifar10.npz" in said
-    assert "~/.cache/torchvision" in said
+    assert "cifar10.npz" in text
+    assert "~/.cache/torchvision" in text
 
 
 def test_fronts_of_several_comparisons_as_a_command(tmp_path):
@@ -238,6 +238,6 @@ def test_fronts_of_several_comparisons_as_a_command(tmp_path):
         ([tmp_path / "runs" / "ucb"], "no run shares its seed with a run on full data"),
     ):
         refused = call("front", tmp_path / "runs", *wrong)
-        said = re.sub(r"[│\s]+", "", refused.output)  # the frame breaks lines anywhere
+        output = re.sub(r"[│\s]+", "", refused.output)  # the frame breaks lines anywhere
         assert refused.exit_code == 2, wrong
-        assert message.replace(" ", "") in said
+        assert message.replace(" ", "") in output

@@ -1,4 +1,4 @@
-"""Samples as a page shows them: what a user's function may give, and what becomes of one that fails."""
+"""Samples as a page shows them: what a user's function may return, and what the page shows where it fails."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_sounds_and_encoded_pictures_as_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (3, "got a int: give a picture"),
         (None, "got a NoneType"),
@@ -73,10 +73,10 @@ def test_sounds_and_encoded_pictures_as_bytes() -> None:
         ("x" * (LARGEST + 1), "render gave 400,025 characters for sample 7"),
     ],
 )
-def test_what_cannot_be_shown_is_said_in_its_place(content: Any, said: str) -> None:
+def test_what_cannot_be_shown_is_said_in_its_place(content: Any, message: str) -> None:
     shown = show(lambda index: content, 7)
     assert shown.startswith('<p class="failure">')
-    assert said in shown
+    assert message in shown
     assert "sample 7" in shown
 
 

@@ -1,4 +1,4 @@
-"""Forecasts: the methods' own plans on the scores of a run, grown as was measured, against what then happened."""
+"""Forecasts: the methods' own plans on a run's scores, with the measured growth, against what then happened."""
 
 import importlib.util
 import itertools
@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import infobatch
 from infobatch import checkpoint, methods
 from infobatch.cli.app import app
-from infobatch.forecast import bounds, forecast, grown, growth_rate, of_state
+from infobatch.forecast import bounds, forecast, forecast_from_state, grow_share, growth_rate
 
 ROOT = Path(__file__).parents[1]
 SIZE, EPOCHS = 1000, 20
@@ -33,7 +33,7 @@ def losses(skewed, seed=0):
 
 
 def trained(epochs, skewed=True, **options):
-    """A run that was trained for so many epochs, with the same losses in each."""
+    """A run after this many epochs, with the same losses in each."""
     values = losses(skewed)
     train_data = infobatch.InfoBatch(range(SIZE), EPOCHS, **options)
     loader = DataLoader(train_data, batch_size=100, sampler=train_data.sampler)
@@ -43,8 +43,8 @@ def trained(epochs, skewed=True, **options):
     return train_data
 
 
-def rows(found):
-    return {row.label: row for row in found.rows}
+def rows(outlook):
+    return {row.label: row for row in outlook.rows}
 
 
 def test_the_share_left_out_now_is_what_the_run_itself_plans():
@@ -60,28 +60,30 @@ def test_the_share_left_out_now_is_what_the_run_itself_plans():
 
 def test_a_noise_budget_that_has_pairs_is_planned_by_them():
     train_data = trained(2, method="infobatch-adaptive", noise=0.2)
-    found = train_data.forecast()
-    assert found.paired
+    outlook = train_data.forecast()
+    assert outlook.paired
     train_data.set_epoch(2)
-    assert rows(found)["infobatch-adaptive:noise=0.2"].share == pytest.approx(1 - len(train_data.plan) / SIZE, abs=0.05)
+    assert rows(outlook)["infobatch-adaptive:noise=0.2"].share == pytest.approx(
+        1 - len(train_data.plan) / SIZE, abs=0.05
+    )
     assert not trained(1, method="infobatch-adaptive").forecast().paired
     assert not trained(2).forecast().paired
 
 
 def test_more_noise_never_saves_less_and_costs_what_it_says():
-    found = rows(trained(2).forecast())
-    budgets = [found[f"infobatch-adaptive:noise={noise}"] for noise in (0.05, 0.1, 0.2, 0.4)]
+    by_label = rows(trained(2).forecast())
+    budgets = [by_label[f"infobatch-adaptive:noise={noise}"] for noise in (0.05, 0.1, 0.2, 0.4)]
     assert sorted(row.saving for row in budgets) == [row.saving for row in budgets]
     for row, noise in zip(budgets, (0.05, 0.1, 0.2, 0.4), strict=True):
         assert row.noise == pytest.approx(1 + noise * 18 / 20, abs=0.03)
-    assert found["random, rescaled"].noise > found["infobatch"].noise
-    assert found["infobatch-quantile"].saving == pytest.approx(0.475 * 17 / 20, abs=0.01)
+    assert by_label["random, rescaled"].noise > by_label["infobatch"].noise
+    assert by_label["infobatch-quantile"].saving == pytest.approx(0.475 * 17 / 20, abs=0.01)
 
 
 def test_it_says_plainly_where_nothing_is_to_be_gained():
     spread = trained(2, skewed=False).forecast()
     assert spread.advice.startswith("Losses are spread out: at noise 0.2 you would save 15 %")
-    assert "There is little to be gained here." in str(spread)
+    assert "There is little to gain here." in str(spread)
     skewed = trained(1).forecast()
     assert 'With method="infobatch-adaptive" you would save about' in skewed.advice
     assert "from one scored epoch" in skewed.advice
@@ -109,7 +111,7 @@ def test_before_anything_is_scored_it_says_when_to_call():
 @given(share=st.floats(0, 0.9), rate=st.floats(0, 3), noise=st.floats(0, 1))
 def test_what_grows_stays_between_now_and_the_most_there_is(share, rate, noise):
     floor, top = bounds("infobatch-adaptive", {"noise": noise})
-    later = [grown(share, floor, top, rate, now=2, epoch=epoch) for epoch in range(2, 30)]
+    later = [grow_share(share, floor, top, rate, now=2, epoch=epoch) for epoch in range(2, 30)]
     assert later[0] == pytest.approx(share)
     assert all(after >= before - 1e-12 for before, after in itertools.pairwise(later))
     assert later[-1] <= max(top, share) + 1e-12
@@ -144,7 +146,7 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
 @pytest.mark.parametrize("options", [{}, {"method": "infobatch-adaptive"}, {"method": "ucb"}])
 def test_a_state_gives_the_forecast_of_the_run(options):
     train_data = trained(2, **options)
-    assert of_state(train_data.state_dict(), EPOCHS) == train_data.forecast()
+    assert forecast_from_state(train_data.state_dict(), EPOCHS) == train_data.forecast()
 
 
 def advise(*arguments):
@@ -173,9 +175,9 @@ def test_the_command_says_what_is_wrong_with_a_state(tmp_path):
     checkpoint.save(trained(0).state_dict(), path)
     assert "0 of 1,000 samples have one" in advise(path, "--epochs", EPOCHS)[1]
     checkpoint.save(state, path)
-    code, said = advise(path, "--epochs", EPOCHS, "--samples", 50_000)
+    code, output = advise(path, "--epochs", EPOCHS, "--samples", 50_000)
     assert code == 2
-    assert "the state of a data set of 1,000 samples, and --samples says 50,000" in said
+    assert "the state of a data set of 1,000 samples, and --samples says 50,000" in output
     checkpoint.save({**state, "rejected": 3}, path)
     assert "damaged (its checksum" in advise(path, "--epochs", EPOCHS)[1]
     checkpoint.save({**state, "size": 900}, path)
@@ -195,10 +197,10 @@ def test_without_matplotlib_only_the_picture_is_missing():
 import sys, numpy as np
 sys.modules["matplotlib"] = None
 from infobatch.forecast import forecast
-found = forecast(np.arange(100, dtype=np.float32), 10, 2)
-print(found)
+outlook = forecast(np.arange(100, dtype=np.float32), 10, 2)
+print(outlook)
 try:
-    found.draw("forecast.png")
+    outlook.draw("forecast.png")
 except ImportError as error:
     print(error)
 """
@@ -219,7 +221,7 @@ def measure():
 
 
 def test_growth_brings_forecasts_nearer_to_what_happened(measure):
-    """On a few of the records that the figures of the documentation are from."""
+    """Tried on a few of the records behind the documentation's figures."""
     records = []
     for setup in (
         "fronts/c-sgd",

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from infobatch.records import Measure, Pair, RunRecord, by_further_measures
+from infobatch.records import Measure, Pair, RunRecord, group_by_further_measure
 
 FURTHER = (Measure("probe", 4.5, False),)
 
@@ -30,7 +30,7 @@ def test_a_record_becomes_one_line_of_json_without_the_scores_and_back():
 
 def test_a_run_can_be_judged_by_what_else_was_measured():
     first, other = run(further=FURTHER), run(seed=4)
-    [[judged]] = by_further_measures([first, other])
+    [[judged]] = group_by_further_measure([first, other])
     assert (judged.metric, judged.value, judged.higher_is_better) == ("probe", 4.5, False)
     assert (judged.kept, judged.seed, len(judged.values)) == (first.kept, first.seed, 2)
 

@@ -1,4 +1,4 @@
-"""The page of a run: what is refused, and that nothing is lost by it. How it looks is tried in tests/report."""
+"""The page of a run: wrong arguments are refused and nothing is lost. Its look is tested in tests/report."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def trained(history: bool = True, size: int = 30, data: Any = None, **options: A
 
 def carried(path: Path) -> dict[str, Any]:
     """The data that a page carries."""
-    found = re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"))
-    assert found
-    return json.loads(found[1])
+    match = re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"))
+    assert match
+    return json.loads(match[1])
 
 
 def test_the_page_tells_of_every_epoch_and_makes_its_folder(tmp_path: Path) -> None:
     data = trained()
     path = tmp_path / "not" / "there" / "page.html"
     data.report(path)
-    told = carried(path)
-    assert [(row["epoch"], row["kept"]) for row in told["epochs"]] == [(e.epoch, e.kept) for e in data.stats.epochs]
-    assert [row["noise"] for row in told["epochs"]] == [e.noise for e in data.stats.epochs]
-    assert told["known"] == [0, 1, 2, 3]
-    assert told["size"] == 30
+    page = carried(path)
+    assert [(row["epoch"], row["kept"]) for row in page["epochs"]] == [(e.epoch, e.kept) for e in data.stats.epochs]
+    assert [row["noise"] for row in page["epochs"]] == [e.noise for e in data.stats.epochs]
+    assert page["known"] == [0, 1, 2, 3]
+    assert page["size"] == 30
     assert f"{100 * data.stats.saved / (4 * 30):.1f} %" in path.read_text(encoding="utf-8")
 
 
@@ -48,7 +48,7 @@ def test_without_a_history_there_is_a_page_that_says_what_it_would_add(tmp_path:
     trained(history=False).report(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "InfoBatch(..., history=True)</code> adds the map of all samples" in text
-    assert [one["key"] for one in carried(tmp_path / "page.html")["lists"]] == ["highest", "lowest"]
+    assert [entry["key"] for entry in carried(tmp_path / "page.html")["lists"]] == ["highest", "lowest"]
     assert "history=True" not in trained_text(tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_a_render_that_fails_for_one_sample_says_so_there(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"render": "picture"}, TypeError, "render must be a function of a sample's index, got 'picture'"),
         (
@@ -104,13 +104,13 @@ def test_a_render_that_fails_for_one_sample_says_so_there(tmp_path: Path) -> Non
     ],
 )
 def test_wrong_arguments_are_named_and_nothing_is_lost(
-    options: dict[str, Any], error: type[Exception], said: str, tmp_path: Path
+    options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     data = trained()
     path = tmp_path / "page.html"
     path.write_text("an older page")
     before = data.state_dict()["checksum"]
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         data.report(path, **options)
     assert path.read_text() == "an older page"
     assert data.state_dict()["checksum"] == before

@@ -60,7 +60,7 @@ def test_asking_changes_nothing() -> None:
 def test_without_a_history_it_is_said_what_is_missing() -> None:
     table = trained(history=False).table()
     assert list(table) == ["index", "score"]
-    with pytest.raises(KeyError, match=r"suspicion is told from the scores of every epoch.*history=True"):
+    with pytest.raises(KeyError, match=r"suspicion is computed from the scores of every epoch.*history=True"):
         table["suspicion"]
     with pytest.raises(KeyError, match="no column 'scores'; did you mean 'score'"):
         table["scores"]

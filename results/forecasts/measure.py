@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infobatch.forecast import bounds, forecast, grown, growth_rate
+from infobatch.forecast import bounds, forecast, grow_share, growth_rate
 from infobatch.lab.method import MethodSpec
 from infobatch.records import SCORE_EDGES, RunRecord, options
 
@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
     def predicted(self, rate: float) -> float:
         """The saving over the whole run, if the share beyond chance grows at this rate."""
-        ahead = sum(grown(self.share, *self.bounds, rate, self.now, epoch) for epoch in self.pruned)
+        ahead = sum(grow_share(self.share, *self.bounds, rate, self.now, epoch) for epoch in self.pruned)
         return (self.before + ahead) / self.epochs
 
     def error(self, rate: float) -> float:

@@ -1,4 +1,4 @@
-"""Checkpoints that can be trusted: written whole or not at all, read back whole or refused.
+"""Checkpoints that can be trusted: written whole or not at all, and refused when a file is damaged.
 
 >>> import tempfile, pathlib, torch
 >>> from infobatch import checkpoint
@@ -21,19 +21,19 @@ from .files import write_whole
 
 
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write ``state`` so that ``path`` always holds a whole checkpoint, whenever the process or the machine dies.
+    """Write ``state`` so that ``path`` always holds a whole checkpoint, even if the process or the machine dies.
 
-    Where ``path`` is a symbolic link, the file it points to is written.
+    If ``path`` is a symbolic link, the file that it points to is written.
     """
     with write_whole(path) as file:
         torch.save(state, file)
 
 
 def load(path: str | os.PathLike[str], map_location: Any = "cpu") -> dict[str, Any]:
-    """Read a checkpoint of tensors and plain values; a damaged file raises ValueError and says so."""
+    """Read a checkpoint of tensors and plain values; a damaged file raises a ValueError that says so."""
     cause: Exception | None = None
     try:
-        with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums
+        with zipfile.ZipFile(path) as archive:  # torch itself does not check the checksums
             whole = archive.testzip() is None
         if whole:
             state = torch.load(path, map_location=map_location, weights_only=True)
@@ -52,5 +52,7 @@ def load(path: str | os.PathLike[str], map_location: Any = "cpu") -> dict[str, A
             "take an earlier checkpoint, and write with infobatch.checkpoint.save, which never leaves half a file"
         ) from cause
     if not isinstance(state, dict):
-        raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__}, not the dict that save() writes")
+        raise ValueError(
+            f"{os.fspath(path)} must hold the dict that save() writes, and holds a {type(state).__name__}: save a dict"
+        )
     return state

@@ -24,7 +24,7 @@ from .core.scores import ScoreTable, above_mean
 from .core.stats import Stats
 from .core.turn import read
 from .distributed.ranks import Ranks
-from .forecast import Forecast, forecast, remembered
+from .forecast import Forecast, budget_memory, forecast
 from .run import OUTSIDE, Run, Watcher
 from .sample_table import SampleTable
 from .samples import with_index
@@ -410,7 +410,7 @@ class InfoBatch(Dataset[Any]):
         complete = run.position.complete
         over = [epoch for epoch in epochs if epoch.epoch != self.epoch or complete]
         memory = run.memory_ahead() if complete else run.memory
-        return forecast(self.scores, self.num_epochs, len(over), remembered(self.method.info.name, memory), run.seed)
+        return forecast(self.scores, self.num_epochs, len(over), budget_memory(self.method.info.name, memory), run.seed)
 
     def watch(self, watcher: Watcher) -> None:
         """Call ``watcher`` when epochs begin and end, in this process and on this rank; copies have no watcher."""

@@ -1,4 +1,4 @@
-"""A sample as a page can show it: a picture, a text, a sound or HTML, from what the user's data or function gives."""
+"""A sample as a page shows it: a picture, a text, a sound or HTML, from the user's data or function."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-LONGEST_SIDE = 160  # pixels of a picture on the page
-LARGEST = 400_000  # characters of one sample on the page
+LONGEST_SIDE = 160  # pixels of a picture on the page, at most
+LARGEST = 400_000  # characters of one sample on the page, at most
 _SOUNDS = {b"RIFF": "wav", b"OggS": "ogg", b"fLaC": "flac", b"ID3": "mpeg", b"\xff\xfb": "mpeg", b"\xff\xf3": "mpeg"}
 
 
@@ -27,19 +27,19 @@ class Html(str):
 
 
 def show(render: Callable[[int], Any], index: int) -> str:
-    """What ``render`` gives for a sample, as HTML; where it fails, words that say so."""
+    """Turn what ``render`` returns for a sample into HTML; if it fails, the HTML says so."""
     try:
-        with same_random_state():
-            shown = as_html(render(index))
+        with keep_random_state():
+            content = as_html(render(index))
     except Exception as error:  # the user's function may fail in any way, and one sample must not cost the page
         return _failure(f"render failed for sample {index}: {type(error).__name__}: {error}")
-    if len(shown) > LARGEST:
-        return _failure(f"render gave {len(shown):,} characters for sample {index}: a page takes up to {LARGEST:,}")
-    return shown
+    if len(content) > LARGEST:
+        return _failure(f"render gave {len(content):,} characters for sample {index}: a page takes up to {LARGEST:,}")
+    return content
 
 
 def as_html(content: Any) -> str:
-    """HTML of a picture (PIL, array or tensor), of bytes (a sound or an encoded picture), of HTML or of a text.
+    """Turn a picture (PIL, array or tensor), bytes (a sound or an encoded picture), a text or Html into HTML.
 
     >>> as_html("a < b"), as_html(Html("<i>a</i>"))
     ('<pre class="text">a &lt; b</pre>', '<i>a</i>')
@@ -61,23 +61,23 @@ def as_html(content: Any) -> str:
     if _is_pil(content):
         return _picture(content)
     raise TypeError(
-        f"got a {type(content).__name__}: give a picture (PIL, array, tensor), a text, bytes of a sound, or "
-        "infobatch.Html"
+        f"render must return something to show, got a {type(content).__name__}: give a picture (PIL, array, tensor), "
+        "a text, bytes of a sound, or infobatch.Html"
     )
 
 
 def from_dataset(dataset: Any) -> Callable[[int], Any] | None:
-    """A function that shows the samples of a data set that holds pictures or texts; None where it does not."""
+    """Make a ``render`` function for a data set whose samples hold pictures or texts; None for any other."""
     try:
-        with same_random_state():
-            kind = _showable(dataset[0])
+        with keep_random_state():
+            first = _find_showable(dataset[0])
     except Exception:  # a page must not fail because a sample cannot be read
         return None
-    return None if kind is None else lambda index: _showable(dataset[index])
+    return None if first is None else lambda index: _find_showable(dataset[index])
 
 
-def _showable(sample: Any) -> Any:
-    """The first picture or text in a sample; None where there is none."""
+def _find_showable(sample: Any) -> Any:
+    """Return the first picture or text in a sample, or None."""
     parts = sample.values() if isinstance(sample, Mapping) else sample if isinstance(sample, tuple | list) else [sample]
     for part in parts:
         if isinstance(part, str) or _is_pil(part):
@@ -88,7 +88,7 @@ def _showable(sample: Any) -> Any:
 
 
 def is_picture(array: NDArray[Any]) -> bool:
-    """Whether an array has the shape of a picture, with the channels first or last.
+    """Whether an array has the shape of a picture, with its channels first, last or absent.
 
     >>> [is_picture(np.zeros(shape)) for shape in [(28, 28), (1, 28, 28), (32, 32, 3), (10,), (3, 2)]]
     [True, True, True, False, False]
@@ -100,7 +100,7 @@ def is_picture(array: NDArray[Any]) -> bool:
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """A picture's values as bytes, channels last; values outside [0, 1] are stretched to what is there."""
+    """A picture's values as bytes, channels last; if some are outside [0, 1], the range is stretched to 0 … 255."""
     if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
         array = array.transpose(1, 2, 0)
     if array.ndim == 3 and array.shape[2] == 1:
@@ -115,7 +115,7 @@ def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _picture(picture: Any) -> str:
-    """A small copy: small pictures without loss, photographs as JPEG."""
+    """A small copy of a picture as an HTML element: small pictures as PNG, without loss, others as JPEG."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -145,7 +145,7 @@ def _of_bytes(content: bytes) -> str:
 
 
 def _is_pil(content: Any) -> bool:
-    """Whether it is a picture of Pillow's, which is not imported to find out."""
+    """Whether the content is a picture of Pillow's; Pillow is not imported to find out."""
     return any(kind.__module__.startswith("PIL.") for kind in type(content).__mro__)
 
 
@@ -158,8 +158,8 @@ def _failure(words: str) -> str:
 
 
 @contextlib.contextmanager
-def same_random_state() -> Iterator[None]:
-    """Leave the random generators as they were: reading a sample may augment it, and must not change the training."""
+def keep_random_state() -> Iterator[None]:
+    """Put the random generators back at the end: augmenting a sample must not change the training."""
     python, old = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(devices=[]):

@@ -15,10 +15,11 @@ _ABANDONED = 3600.0  # seconds after which a half-written file has no writer any
 
 @contextlib.contextmanager
 def write_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write, which takes its place at ``path`` when all of it is on the disk; after an error it does not.
+    """Open a file for writing that appears at ``path`` only when all of it is on the disk, and never after an error.
 
-    It is written beside its place, forced to disk, then renamed; a file that was there stays until that moment,
-    whenever the process or the machine dies. Where ``path`` is a symbolic link, the file it points to is written.
+    The content goes to a temporary file beside ``path``, which is forced to disk and then renamed. An older file stays
+    until that moment, also when the process or the machine dies. If ``path`` is a symbolic link, the file that it
+    points to is written.
 
     >>> path = Path(tempfile.mkdtemp()) / "note.txt"
     >>> with write_whole(path) as file:
@@ -53,7 +54,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Delete what writers of this file that were killed long ago have left."""
+    """Delete the temporary files of writers of this file that were killed long ago."""
     for part in path.parent.glob(f".{path.name}.*.part"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED:

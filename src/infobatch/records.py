@@ -1,4 +1,4 @@
-"""What is told of a training run while it goes on, and what is kept of it afterwards."""
+"""The progress of a training run while it goes on, and the record that is kept of it afterwards."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NAMES = {
     "random+rescale+anneal": "Random, rescaled",
     "full-shortened": "Full data, shortened",
 }
-# Scores span many powers of ten; those outside are counted at the ends.
+# Edges of the histogram's bins. Scores span many powers of ten; those outside count in the first or last bin.
 SCORE_EDGES: tuple[float, ...] = tuple(10 ** (k / 6) for k in range(-36, 13))
 
 
 def title(method: str) -> str:
-    """How a method is called in front of readers; one without a name of its own goes by its key.
+    """A method's name in tables and on pages; a method without a name of its own goes by its key.
 
     >>> title("infobatch"), title("ucb")
     ('InfoBatch', 'ucb')
@@ -32,7 +32,7 @@ def title(method: str) -> str:
 
 
 def options(method: str) -> dict[str, str]:
-    """The options in a method's label.
+    """The options in a method's label, as text.
 
     >>> options("infobatch-adaptive:noise=0.2,steps=stay"), options("infobatch")
     ({'noise': '0.2', 'steps': 'stay'}, {})
@@ -43,9 +43,9 @@ def options(method: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Tick:
-    """Where a run is: ``done`` of the epoch's ``kept`` of ``total`` samples, its mean loss, the run's time so far.
+    """The progress of a run: ``done`` of the epoch's ``kept`` of ``total`` samples, its mean loss, the time so far.
 
-    ``saving`` is the share of the whole training that is expected to be saved, as far as can be told now.
+    ``saving`` is the share of the whole training that the run is now expected to save.
     """
 
     method: str
@@ -61,7 +61,7 @@ class Tick:
 
 
 class Measure(NamedTuple):
-    """What was measured beside the metric, once, after training."""
+    """A further measure beside the metric, taken once, after training."""
 
     name: str
     value: float
@@ -70,17 +70,20 @@ class Measure(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One training run: on how much, how long, how good, and where.
+    """One training run: its samples, times, losses and metric, and where it was made.
 
-    ``kept``, ``losses``, ``times``, ``values``, ``histograms`` and ``noise`` hold one entry per epoch: the samples
-    trained on, of ``total``; the mean loss over all samples, as estimated by the weighted losses of those; the seconds
-    of the training loop; the metric on held-out data; how many scores lie between two ``SCORE_EDGES``; the noise factor
-    (how many times smaller batches would be as noisy). The last two are empty in old records. ``saving`` is the share
-    of full training that was saved, ``overhead`` the seconds spent in the library itself, ``preparation`` those spent
-    before training to select what is trained on or, in a function of the user's own, outside of its epochs. ``beside``
-    are the methods that took turns with this one, an epoch each (the user's own functions: a whole run each, one after
-    the other); None in old records, which do not say. ``hardest`` and ``most_pruned`` name samples, with their score
-    and with how often they were left out. ``further`` is what else was measured at the end, ``scores`` the table then.
+    Lists with one entry per epoch: ``kept``, the samples trained on, of ``total``; ``losses``, the mean loss over all
+    samples, estimated from the weighted losses of those trained on; ``times``, the seconds of the training loop;
+    ``values``, the metric on held-out data; ``histograms``, the number of scores between each two ``SCORE_EDGES``; and
+    ``noise``, the noise factor (how many times smaller batches would be as noisy). The last two are empty in old
+    records.
+
+    ``saving`` is the share of full training that was saved, ``overhead`` the seconds spent in the library itself,
+    ``preparation`` the seconds spent before training to select a subset or, in a function of the user's own, outside
+    of its epochs. ``beside`` names the methods that took turns with this one, an epoch each (in a function of the
+    user's own: a whole run each); it is None in old records. ``hardest`` lists samples with their scores,
+    ``most_pruned`` samples with how often they were left out. ``further`` holds further measures taken after training,
+    ``scores`` the score table at the end.
     """
 
     method: str
@@ -112,32 +115,32 @@ class RunRecord:
 
     @property
     def samples(self) -> int:
-        """Samples trained on in all epochs."""
+        """The number of samples trained on, over all epochs."""
         return sum(self.kept)
 
     @property
     def seconds(self) -> float:
-        """Time of the training loop in all epochs."""
+        """Seconds of the training loop, over all epochs."""
         return sum(self.times)
 
     @property
     def seconds_in_all(self) -> float:
-        """With those spent before training to select what is trained on."""
+        """Seconds of the training loop and of the preparation before it."""
         return self.seconds + self.preparation
 
     @property
     def mean_noise(self) -> float | None:
-        """The mean noise factor of the epochs: as if batches had been so many times smaller. None in old records."""
+        """The mean noise factor of the epochs; 1.2: as if batches were 1.2 times smaller. None in old records."""
         return mean(self.noise) if self.noise else None
 
     @property
     def unevenness(self) -> float:
-        """Time per sample of the slowest epoch ÷ that of the fastest: near 1 on a machine that does nothing else."""
+        """Time per sample of the slowest epoch ÷ that of the fastest: near 1 on a machine with no other work."""
         pace = [seconds / kept for seconds, kept in zip(self.times, self.kept, strict=True)]
         return max(pace) / min(pace)
 
-    def judged_by(self, measure: Measure) -> RunRecord:
-        """The run as if this, known after the last epoch only, had been its metric."""
+    def judge_by(self, measure: Measure) -> RunRecord:
+        """The run with this measure as its metric; it is known after the last epoch only."""
         values = (*(math.nan for _ in self.values[1:]), measure.value)
         return replace(self, metric=measure.name, values=values, higher_is_better=measure.higher_is_better, further=())
 
@@ -159,30 +162,30 @@ class RunRecord:
         >>> RunRecord.from_json(run.to_json()) == run
         True
         """
-        fields = {name: _frozen(value) for name, value in json.loads(line).items()}
-        return cls(**{**fields, "further": tuple(Measure(*found) for found in fields.get("further", ()))})
+        fields = {name: _freeze(value) for name, value in json.loads(line).items()}
+        return cls(**{**fields, "further": tuple(Measure(*parts) for parts in fields.get("further", ()))})
 
 
-def by_further_measures(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
-    """The runs judged by each of what else was measured, those that have it, a list for each measure."""
-    found: dict[str, list[RunRecord]] = {}
+def group_by_further_measure(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
+    """For each further measure, the runs that have it, judged by it."""
+    groups: dict[str, list[RunRecord]] = {}
     for run in records:
         for measure in run.further:
-            found.setdefault(measure.name, []).append(run.judged_by(measure))
-    return list(found.values())
+            groups.setdefault(measure.name, []).append(run.judge_by(measure))
+    return list(groups.values())
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _freeze(value: Any) -> Any:
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two runs with one seed: on all the data, and on what a method left of it.
+    """Two runs with the same seed: one on full data, one on the samples that a method kept.
 
-    The ideal speed-up is the ratio of the samples, the realised one that of the times, with what it took to select a
-    subset; ``efficiency`` = realised ÷ ideal says how much of what was saved arrived on the clock. Times can be
-    compared where the two took turns, so that both met the same machine; else there are none of the last two.
+    ``ideal`` is the ratio of the samples, ``realised`` the ratio of the times (with the time to select a subset), and
+    ``efficiency`` = realised ÷ ideal: how much of the saving shows up on the clock. Times can be compared only where
+    the two runs took turns on the same machine; otherwise ``realised`` and ``efficiency`` are None.
 
     >>> full = RunRecord("full", 0, "accuracy", True, 4, (4, 4), (0.7, 0.6), (1.0, 1.0), (40.0, 50.0), 0.0)
     >>> pruned = RunRecord("infobatch", 0, "accuracy", True, 4, (4, 1), (0.7, 0.6), (1.0, 0.6), (40.0, 50.0), 0.375)
@@ -196,26 +199,28 @@ class Pair:
 
     def __post_init__(self) -> None:
         if self.full.seed != self.pruned.seed:
-            raise ValueError(f"a pair's runs share one seed, got {self.full.seed} and {self.pruned.seed}")
+            raise ValueError(
+                f"full and pruned must share one seed, got {self.full.seed} and {self.pruned.seed}: pair runs by seed"
+            )
 
     @property
     def ideal(self) -> float:
-        """Speed-up if time went with the samples alone."""
+        """The speed-up if time depended on the number of samples alone."""
         return self.full.samples / self.pruned.samples
 
     @property
     def took_turns(self) -> bool:
-        """Whether the times can be compared. Old records do not say, but all methods except one took turns."""
+        """Whether the times can be compared. Old records lack this: there all methods but full-shortened took turns."""
         if self.pruned.beside is None:
             return not self.pruned.method.startswith("full-shortened")
         return self.full.method in self.pruned.beside
 
     @property
     def realised(self) -> float | None:
-        """Speed-up as measured."""
+        """The measured speed-up; None where the runs did not take turns."""
         return self.full.seconds_in_all / self.pruned.seconds_in_all if self.took_turns else None
 
     @property
     def efficiency(self) -> float | None:
-        """Realised ÷ ideal speed-up."""
+        """Realised ÷ ideal speed-up; None where the runs did not take turns."""
         return None if self.realised is None else self.realised / self.ideal

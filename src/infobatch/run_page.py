@@ -1,4 +1,4 @@
-"""The page of a run, from its state: what was saved, and what its samples did."""
+"""The page of a run, made from its state: what was saved, and what its samples did."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from .core.stats import EpochStats
 from .exhibits import from_dataset, show
 from .sample_table import SampleTable
 
-MOST_LABELS = 10_000
+MOST_LABELS = 10_000  # different labels that the page can filter by
 
 
 def find_state(content: Any) -> dict[str, Any]:
-    """The state of a run in a checkpoint: the checkpoint itself, or a part of it, however deep; the only one.
+    """Find the state of a run in a checkpoint: the checkpoint itself or any part of it; there must be only one.
 
     >>> find_state({"model": {}, "data": {"version": 3, "scores": 0, "plan": 0}})["version"]
     3
     """
-    states_here = [*_states_in(content)]
-    if len(states_here) != 1:
-        many = "none" if not states_here else str(len(states_here))
+    candidates = [*_find_states(content)]
+    if len(candidates) != 1:
+        count = len(candidates) or "none"
         raise ValueError(
-            f"the file must hold the state of one InfoBatch, and holds {many}: save train_data.state_dict(), alone or "
+            f"the file must hold the state of one InfoBatch, and holds {count}: save train_data.state_dict(), alone or "
             "in a dict"
         )
-    return states_here[0]
+    return candidates[0]
 
 
-def _states_in(content: Any) -> Iterator[dict[str, Any]]:
+def _find_states(content: Any) -> Iterator[dict[str, Any]]:
     if isinstance(content, Mapping):
         if {"version", "scores", "plan"} <= content.keys():
             yield dict(content)
             return
         for part in content.values():
-            yield from _states_in(part)
+            yield from _find_states(part)
     elif isinstance(content, list | tuple):
         for part in content:
-            yield from _states_in(part)
+            yield from _find_states(part)
 
 
 def read_table(state: Mapping[str, Any]) -> SampleTable:
-    """The table of the samples, from the state of a run."""
+    """Read the table of the samples from the state of a run."""
     _, snapshot = _snapshot(state)
     return SampleTable(snapshot.scores.cpu().numpy(), snapshot.score_history)
 
@@ -63,20 +63,20 @@ def write_page(
     epochs: Iterable[EpochStats] | None = None,
     title: str | None = None,
 ) -> None:
-    """Write the page of the run that has this state; ``samples`` are shown whatever lists they are in.
+    """Write the page of the run that has this state; it always shows ``samples``, besides those of its lists.
 
-    ``dataset`` is where samples are read that ``render`` does not give. ``epochs`` are those of the run's statistics,
-    which know more of the last epoch than the state does.
+    Without ``render``, samples are read from ``dataset`` if it holds pictures or texts. ``epochs`` come from the run's
+    statistics, which know more about the last epoch than the state does.
     """
     from .report import explorer
 
     if render is not None and not callable(render):
         raise TypeError(
-            f"render must be a function of a sample's index, got {render!r}: render=lambda index: data[index][0]"
+            f"render must be a function of a sample's index, got {render!r}: give render=lambda index: data[index][0]"
         )
     identity, snapshot = _snapshot(state)
     size = identity["size"]
-    names, codes = _coded(labels, size)
+    names, codes = _encode_labels(labels, size)
     in_state = [snapshot.history[epoch] for epoch in sorted(snapshot.history)]
     wanted = np.unique(np.asarray([*samples], np.int64))
     if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < size:
@@ -102,7 +102,7 @@ def write_page(
 
 
 def _snapshot(state: Mapping[str, Any]) -> tuple[dict[str, Any], states.Snapshot]:
-    """A state's arguments and content, with the scores of an epoch that is over but not yet left in its history."""
+    """A state's arguments and content; the scores of an epoch that is over are added to the history if they lack."""
     identity, snapshot = states.read_alone(state)
     history = snapshot.score_history
     if history is not None and snapshot.complete and snapshot.done:
@@ -115,23 +115,23 @@ def _snapshot(state: Mapping[str, Any]) -> tuple[dict[str, Any], states.Snapshot
 def _dynamics(table: SampleTable) -> Any:
     from .report import explorer
 
-    history, told = table.history, table.trajectories
-    if history is None or told is None:
+    history, trajectories = table.history, table.trajectories
+    if history is None or trajectories is None:
         return None
     return explorer.Dynamics(
-        epochs=told.epochs,
-        thresholds=told.thresholds,
+        epochs=trajectories.epochs,
+        thresholds=trajectories.thresholds,
         columns={name: table[name] for name in explorer.COLUMNS},
-        never_learned=told.never_learned,
-        never_needed=told.never_needed,
-        learned=told.learned,
-        codes=[history.codes_of(epoch) for epoch in told.epochs],
-        values=[sizes(bool(history.signed[epoch % history.rows])) for epoch in told.epochs],
+        never_learned=trajectories.never_learned,
+        never_needed=trajectories.never_needed,
+        learned=trajectories.learned,
+        codes=[history.codes_of(epoch) for epoch in trajectories.epochs],
+        values=[sizes(bool(history.signed[epoch % history.rows])) for epoch in trajectories.epochs],
     )
 
 
-def _coded(labels: ArrayLike | None, size: int) -> tuple[list[str], NDArray[np.int64] | None]:
-    """The names of the labels, and the number of each sample's."""
+def _encode_labels(labels: ArrayLike | None, size: int) -> tuple[list[str], NDArray[np.int64] | None]:
+    """The names of the labels, and each sample's label as a number."""
     if labels is None:
         return [], None
     values = np.asarray(labels)
@@ -140,9 +140,10 @@ def _coded(labels: ArrayLike | None, size: int) -> tuple[list[str], NDArray[np.i
             f"labels must hold one label for each of the {size} samples, got the shape {values.shape}: give them in "
             "the order of the data set"
         )
-    found, codes = np.unique(values if values.dtype.kind in "iub" else values.astype(str), return_inverse=True)
-    if len(found) > MOST_LABELS:
+    classes, codes = np.unique(values if values.dtype.kind in "iub" else values.astype(str), return_inverse=True)
+    if len(classes) > MOST_LABELS:
         raise ValueError(
-            f"labels must be classes, at most {MOST_LABELS:,} different ones to filter by, got {len(found):,}"
+            f"labels must be classes, at most {MOST_LABELS:,} different ones to filter by, got {len(classes):,}: leave "
+            "labels out, or give coarser ones"
         )
-    return [str(name) for name in found], codes.astype(np.int64)
+    return [str(name) for name in classes], codes.astype(np.int64)

@@ -1,4 +1,4 @@
-"""One row per sample: its score, and what it did over training where a history was kept."""
+"""One row per sample: its score and, where a history was kept, figures of its scores over training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITH_HISTORY = (
     "forgetting_events",
     "suspicion",
 )
-_BLOCK = 100_000  # rows that are turned into text at once
+_BLOCK = 100_000  # rows that are turned into text at a time
 
 
 class SampleTable(Mapping[str, NDArray[Any]]):
@@ -48,7 +48,7 @@ class SampleTable(Mapping[str, NDArray[Any]]):
         if name not in self._columns:
             if name in WITH_HISTORY:
                 raise KeyError(
-                    f"{name} is told from the scores of every epoch, which this run did not keep: make it with "
+                    f"{name} is computed from the scores of every epoch, which this run did not keep: train with "
                     "InfoBatch(..., history=True)"
                 )
             raise KeyError(f"the table has no column {name!r}{nearest(name, self._columns)}")
@@ -58,7 +58,7 @@ class SampleTable(Mapping[str, NDArray[Any]]):
         return iter(self._columns)
 
     def __len__(self) -> int:
-        """How many columns there are: it is a mapping; ``size`` is the number of samples."""
+        """The number of columns, as for any mapping; ``size`` is the number of samples."""
         return len(self._columns)
 
     @property
@@ -70,7 +70,7 @@ class SampleTable(Mapping[str, NDArray[Any]]):
         return f"SampleTable({self.size:,} samples: {', '.join(self)})"
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the columns as CSV, whole or not at all; a number that is not known is an empty cell."""
+        """Write the columns as CSV, whole or not at all; an unknown number is an empty cell."""
         with write_whole(path) as file:
             file.write((",".join(self) + "\n").encode())
             for start in range(0, self.size, _BLOCK):

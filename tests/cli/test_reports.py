@@ -32,15 +32,15 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_a_state_gets_a_page_beside_it_or_where_it_is_wanted(state: Path) -> None:
-    code, said = call(state)
-    assert code == 0, said
-    assert "3 epochs, saved" in said
+    code, output = call(state)
+    assert code == 0, output
+    assert "3 epochs, saved" in output
     assert state.with_suffix(".html").read_text(encoding="utf-8").startswith("<!doctype html>")
     labels = state.with_name("labels.npy")
     np.save(labels, np.arange(20) % 3)
     wanted = state.parent / "new" / "page.html"
-    code, said = call(state, "--out", wanted, "--labels", labels)
-    assert code == 0, said
+    code, output = call(state, "--out", wanted, "--labels", labels)
+    assert code == 0, output
     assert '"labels":["0","1","2"]' in wanted.read_text(encoding="utf-8")
     lines = state.with_name("labels.txt")
     lines.write_text("cat\n" * 12 + "dog\n" * 8)
@@ -50,9 +50,9 @@ def test_a_state_gets_a_page_beside_it_or_where_it_is_wanted(state: Path) -> Non
 
 def test_without_a_history_it_is_said(tmp_path: Path) -> None:
     checkpoint.save(InfoBatch(range(5), 3).state_dict(), tmp_path / "last.pt")
-    code, said = call(tmp_path / "last.pt")
+    code, output = call(tmp_path / "last.pt")
     assert code == 0
-    assert "No history was kept" in said
+    assert "No history was kept" in output
 
 
 def test_what_is_wrong_is_told_and_no_page_is_written(state: Path) -> None:
@@ -62,7 +62,7 @@ def test_what_is_wrong_is_told_and_no_page_is_written(state: Path) -> None:
     damaged.write_bytes(state.read_bytes()[:500])
     other = state.with_name("other.pt")
     checkpoint.save({"model": {}}, other)
-    for arguments, said in (
+    for arguments, message in (
         ([state, "--labels", short], "labels must hold one label for each of the 20 samples"),
         ([damaged], "is cut short or damaged"),
         ([other], "must hold the state of one InfoBatch, and holds none"),
@@ -73,5 +73,5 @@ def test_what_is_wrong_is_told_and_no_page_is_written(state: Path) -> None:
     ):
         code, output = call(*arguments)
         assert code == 2
-        assert said in output, output
+        assert message in output, output
     assert not list(state.parent.glob("*.html"))

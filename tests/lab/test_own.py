@@ -200,7 +200,7 @@ def test_an_interrupted_run_ends_its_process_and_starts_again_with_its_folder(sc
     _, err = first.communicate(timeout=60)
     assert first.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
     if number == signal.SIGINT:
-        assert "Stopped. The same command goes on" in err
+        assert "Stopped. Run the same command to continue" in err
     while alive(run):
         assert time.monotonic() < deadline, "the run's process goes on without its parent"
         time.sleep(0.05)
@@ -367,7 +367,7 @@ def prunes_twice(trial):
     [
         (lambda trial: 1.0, "has not called trial.prune()"),
         (lambda trial: trial.prune(range(10), 4) and 1.0, "has never called update()"),
-        (prunes_twice, "trial.prune() was called twice in one run"),
+        (prunes_twice, "trial.prune() must be called once per run, and was called twice"),
         (lambda trial: trained(trial, result=None), "has returned nothing: return the metric"),
         (lambda trial: trained(trial, result="good"), "must return the metric, a number, or a dict of numbers, got"),
         (lambda trial: trained(trial, result={"a": 1, "b": 2}), "has returned 2 numbers (a, b): name the one that"),

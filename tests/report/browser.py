@@ -34,14 +34,14 @@ FLAGS = (
 
 
 class Browser:
-    """Opens pages and does what a reader does."""
+    """Opens pages and acts like a reader."""
 
     def __init__(self, driver: Chrome) -> None:
         self.driver = driver
         self._calls = 0
 
     def open(self, path: Path, *, width: int = 1200, dark: bool = False, script: bool = True) -> None:
-        """Load a file at this width. What the console said before is forgotten."""
+        """Load a file at this width. Older messages of the console are dropped."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._tell("Emulation.setEmulatedMedia", features=[scheme])
         self.resize(width)
@@ -55,12 +55,10 @@ class Browser:
         self._tell("Emulation.setDeviceMetricsOverride", **size)
 
     def complaints(self) -> list[str]:
-        """What the console was told since the last call: errors, warnings, and what the page's policy refused."""
+        """The console's messages since the last call: errors, warnings, and refusals by the page's policy."""
         self._calls += 1
         last = f"that is all, {self._calls}"
-        self.run(
-            "console.debug(arguments[0])", last
-        )  # messages come in their order, and some time after they were said
+        self.run("console.debug(arguments[0])", last)  # messages arrive in order, but with a delay
         heard: list[str] = []
         deadline = time.monotonic() + PATIENCE
         while not any(last in message for message in heard):
@@ -69,7 +67,7 @@ class Browser:
         return [message for message in heard if "that is all, " not in message]
 
     def requests(self) -> list[str]:
-        """The addresses asked for since the last call, but what lies in the page (data:) or the browser (chrome:)."""
+        """The addresses requested since the last call, without those in the page (data:) or the browser (chrome:)."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
         return [url for url in sent if not url.startswith(("data:", "chrome:"))]
@@ -81,7 +79,7 @@ class Browser:
         return self.driver.find_elements("css selector", selector)
 
     def hover(self, selector: str, x: float, y: float) -> None:
-        """Point at a place of an element, given as shares of its width and height."""
+        """Point at a place in an element; x and y are shares of its width and height."""
         from selenium.webdriver import ActionChains
 
         place = self.find(selector)
@@ -95,7 +93,7 @@ class Browser:
         place.click()
 
     def press(self, *keys: str) -> None:
-        """Keys of the keyboard, by selenium's names, to whatever has the focus."""
+        """Press keys, by selenium's names; they go to the element that has the focus."""
         from selenium.webdriver import ActionChains, Keys
 
         ActionChains(self.driver, duration=0).send_keys(*[getattr(Keys, key) for key in keys]).perform()

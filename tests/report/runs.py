@@ -9,14 +9,14 @@ import numpy as np
 from infobatch.records import SCORE_EDGES, RunRecord
 
 TOTAL, EPOCHS = 10_000, 12
-# What a method keeps of the data in a pruned epoch, and what it costs or gains in the metric.
+# The share of the data that a method keeps in a pruned epoch, and the change of the metric that it causes.
 METHODS = {"full": (1.0, 0.0), "infobatch": (0.66, -0.04), "random": (0.7, -1.1), "infobatch-quantile": (0.55, -0.3)}
 COMMAND = "infobatch compare cifar10 --methods full,infobatch --seeds 5"
 
 
 def run(method: str, seed: int, epochs: int = EPOCHS, **changes: object) -> RunRecord:
     keep, shift = METHODS.get(method, (0.8, -0.5))
-    # What a seed does to one method it does to all: that is why they are compared in pairs.
+    # A seed shifts the metric of all methods alike, which is why runs are compared in pairs.
     luck = np.random.default_rng(seed).normal(0, 0.25)
     rng = np.random.default_rng([seed, sum(method.encode())])
     pruned = [0 < epoch < 0.875 * epochs for epoch in range(epochs)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from infobatch.report.album import THUMBNAIL, Album, Named, encode, hardest, most_pruned
+from infobatch.report.album import THUMBNAIL, Album, RankedSample, encode, list_hardest, list_most_pruned
 from infobatch.report.outcome import outcomes
 from report.runs import run
 
@@ -37,20 +37,25 @@ def test_what_is_no_picture_is_told(image: object) -> None:
 
 
 def test_samples_are_ranked_by_the_seeds_that_agree_and_then_by_their_mean() -> None:
-    said = [((1, 9.0), (2, 5.0), (3, 4.0)), ((2, 7.0), (3, 8.0), (4, 1.0))]
-    [_, outcome] = outcomes([run("full", 0), *(run("infobatch", seed, hardest=top) for seed, top in enumerate(said))])
-    assert hardest(outcome) == [Named(2, 6.0, 2), Named(3, 6.0, 2), Named(1, 9.0, 1), Named(4, 1.0, 1)]
+    tops = [((1, 9.0), (2, 5.0), (3, 4.0)), ((2, 7.0), (3, 8.0), (4, 1.0))]
+    [_, outcome] = outcomes([run("full", 0), *(run("infobatch", seed, hardest=top) for seed, top in enumerate(tops))])
+    assert list_hardest(outcome) == [
+        RankedSample(2, 6.0, 2),
+        RankedSample(3, 6.0, 2),
+        RankedSample(1, 9.0, 1),
+        RankedSample(4, 1.0, 1),
+    ]
 
 
 def test_full_data_has_no_pruned_sample_to_show() -> None:
     full, pruned = outcomes([run("full", 0), run("infobatch", 0)])
-    assert most_pruned(full) == []
-    assert len(most_pruned(pruned)) == 12
+    assert list_most_pruned(full) == []
+    assert len(list_most_pruned(pruned)) == 12
 
 
 def test_a_sample_without_a_picture_is_shown_by_its_number() -> None:
     shown = Album({1: (np.zeros((2, 2, 1), np.uint8), "a <bag>")}).gallery(
-        [Named(1, 3, 2), Named(5, 2, 1)], 2, "score {:g}"
+        [RankedSample(1, 3, 2), RankedSample(5, 2, 1)], 2, "score {:g}"
     )
     first, second = shown.split("<li>")[1:]
     assert 'alt="a &lt;bag&gt;"' in first

@@ -1,4 +1,4 @@
-"""Numbers in few steps, and packed: what the page's script has back."""
+"""Numbers rounded to few steps and packed, and how the page's script reads them back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobatch.report.block import FEW_STEPS, STEPS, pack, quantise, scale_of, smallest, tail_steps
+from infobatch.report.block import FEW_STEPS, STEPS, narrow_integers, pack, quantise, scale_of, tail_steps
 
 VALUES = st.lists(st.floats(-1e6, 1e6, width=32) | st.just(float("nan")), min_size=1, max_size=40)
 
@@ -46,7 +46,11 @@ def test_the_top_of_a_million_is_told_apart() -> None:
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
 def test_columns_come_back_from_the_block(numbers: list[int]) -> None:
-    columns = {"one": smallest(np.array(numbers)), "two": np.arange(3, dtype=np.uint16), "three": np.ones(2, np.uint8)}
+    columns = {
+        "one": narrow_integers(np.array(numbers)),
+        "two": np.arange(3, dtype=np.uint16),
+        "three": np.ones(2, np.uint8),
+    }
     block, layout = pack(columns)
     content = np.frombuffer(zlib.decompress(base64.b64decode(block)), np.uint8)
     for part in layout:

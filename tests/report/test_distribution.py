@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobatch.report.distribution import BINS, spread
+from infobatch.report.distribution import BINS, bin_scores
 
 SCORES = st.lists(st.floats(-1e5, 1e5, width=32), min_size=1, max_size=30)
 
@@ -14,7 +14,7 @@ SCORES = st.lists(st.floats(-1e5, 1e5, width=32), min_size=1, max_size=30)
 @given(st.lists(SCORES, min_size=1, max_size=3))
 def test_shares_add_up_and_edges_hold_all(epochs: list[list[float]]) -> None:
     parts = [(np.array(scores, np.float64), np.ones(len(scores))) for scores in epochs]
-    made = spread(range(len(parts)), parts)
+    made = bin_scores(range(len(parts)), parts)
     assert np.allclose(np.sum(made["shares"], axis=1), 1, atol=1e-3)
     assert len(made["edges"]) == BINS + 1
     assert np.isfinite(made["edges"]).all()
@@ -22,11 +22,11 @@ def test_shares_add_up_and_edges_hold_all(epochs: list[list[float]]) -> None:
 
 
 def test_what_lies_together_is_in_one_place() -> None:
-    made = spread([4], [(np.array([0.001, 1.0, 10.0]), np.array([0.0, 90.0, 10.0]))])
+    made = bin_scores([4], [(np.array([0.001, 1.0, 10.0]), np.array([0.0, 90.0, 10.0]))])
     assert made["epochs"] == [4]
     assert [value for _, value in made["ticks"]] == [1.0, 10.0]
     assert sum(made["shares"][0][: BINS // 2]) > 0.85
 
 
 def test_nothing_known_draws_nothing() -> None:
-    assert spread([0], [(np.zeros(0), np.zeros(0))])["shares"] == []
+    assert bin_scores([0], [(np.zeros(0), np.zeros(0))])["shares"] == []

@@ -1,4 +1,4 @@
-"""The page of one run in a real browser: what it tells, what it does, and how fast a million samples open."""
+"""The page of one run in a real browser: its words, what it does, and how fast a million samples open."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VALUES = np.concatenate([[np.nan, np.nan, 0.0], np.geomspace(1e-6, 1e6, 253)]).a
 
 
 def view(size: int = 500, epochs: int = 8, **changes: Any) -> RunView:
-    """A made-up run: sample i is the harder, the higher its number; every third epoch leaves some out."""
+    """A made-up run: samples with higher indices are harder, and every epoch after the first leaves some out."""
     rng = np.random.default_rng(0)
     base = np.linspace(1e-3, 3, size)
     codes = []
@@ -134,9 +134,9 @@ def test_lists_are_those_of_python_under_every_label(chromium: Browser, path: Pa
     for code in (-1, 1):
         chromium.run(PICK_LABEL, code)
         rows = np.ones(500, bool) if code < 0 else run.label_codes == code
-        for number, one in enumerate(explorer.LISTS):
+        for number, sample_list in enumerate(explorer.LISTS):
             chromium.click(".picker button", number)
-            expected = explorer.chosen(one, columns, rows, explorer.LISTED).tolist()
+            expected = explorer.take_samples(sample_list, columns, rows, explorer.LISTED).tolist()
             assert listed(chromium) == expected
             assert len(expected) > 3
             assert name(chromium) == f"Sample {expected[0]}"
@@ -166,7 +166,7 @@ def test_a_sample_is_found_by_its_index(chromium: Browser, path: Path) -> None:
         box.clear()
         box.send_keys(wrong)
         chromium.press("ENTER")
-        assert chromium.find("#said").text == "Give a number from 0 to 499."
+        assert chromium.find("#message").text == "Give a number from 0 to 499."
     assert name(chromium) == "Sample 123"
 
 
@@ -200,7 +200,7 @@ def test_a_selection_is_saved_as_csv_and_json(chromium: Browser, path: Path, tmp
     chromium.click("#select button")
     assert chromium.find("#selected").text == "70 selected"
     chromium.click("#list input")  # not that one
-    expected = explorer.chosen(explorer.LISTS[0], columns_of(view()), np.ones(500, bool), 70).tolist()[1:]
+    expected = explorer.take_samples(explorer.LISTS[0], columns_of(view()), np.ones(500, bool), 70).tolist()[1:]
     for button in ("csv", "json"):
         chromium.click(f"#{button}")
     deadline = time.monotonic() + 20

@@ -26,8 +26,8 @@ def test_csv_gives_every_number_back(tmp_path: Path) -> None:
     with (tmp_path / "runs.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == (*export.COLUMNS, "noise")
-    found = [list(group) for _, group in groupby(rows, lambda row: (row["method"], row["seed"]))]
-    for record, epochs in zip(Results.of(records, 0.5).runs, found, strict=True):
+    groups = [list(group) for _, group in groupby(rows, lambda row: (row["method"], row["seed"]))]
+    for record, epochs in zip(Results.of(records, 0.5).runs, groups, strict=True):
         assert {(row["method"], row["seed"], row["metric"]) for row in epochs} == {
             (record.method, str(record.seed), record.metric)
         }

@@ -18,7 +18,7 @@ from report.runs import TOTAL, run
 
 
 def pruned(method: str, seed: int, kept: float, noise: float, loss: float) -> RunRecord:
-    """A run on this share of the data that ends so much worse than full data, more or less."""
+    """A run on the share ``kept`` of the data that ends about ``loss`` worse than full data."""
     full = run("full", seed)
     value = full.value - loss + np.random.default_rng([seed, sum(method.encode())]).normal(0, 0.02)
     changes = {"kept": (int(TOTAL * kept),) * 12, "noise": (noise,) * 12, "values": (*full.values[:-1], value)}
@@ -26,7 +26,7 @@ def pruned(method: str, seed: int, kept: float, noise: float, loss: float) -> Ru
 
 
 def comparison(seeds: range = range(3), **recipe: object) -> list[RunRecord]:
-    """Full data and methods of all families, in no order."""
+    """Full data and methods of all families, unsorted."""
     runs = []
     for seed in seeds:
         runs += [
@@ -81,7 +81,7 @@ def test_of_unfinished_sweeps_only_pairs_count() -> None:
     ]
     [front] = fronts.arrange([records], ["a title"])
     assert (front.heading, front.about) == ("a title", "10,000 samples, 12 epochs, 1 to 2 seeds")
-    assert [point.outcome.method for point in front.points if point not in front.drawn] == ["ucb"]
+    assert [point.outcome.method for point in front.points if point not in front.points_to_draw] == ["ucb"]
     table = fronts.markdown([front], 0.2)
     assert re.search(r"\| `infobatch` \| 1 \| 35\.0 % \| 1\.40 \| -0\.\d\d \| too few seeds \|", table)
     assert "| `ucb` | 0 | 30.0 % | 1.00 |  | shares no seed with full data |" in table
@@ -93,7 +93,7 @@ def test_what_cannot_be_drawn_is_told() -> None:
     for records in (lone, apart, [run("full", 0)]):
         with pytest.raises(ValueError, match="cifar10, resnet-compact: no run shares its seed with a run on full data"):
             fronts.arrange([records])
-    with pytest.raises(ValueError, match="a title for each comparison, got 1 titles for 2 comparisons"):
+    with pytest.raises(ValueError, match="a title for each comparison, got 1 titles for 2 comparisons: give as many"):
         fronts.arrange([comparison(), comparison()], ["one"])
     with pytest.raises(ValueError, match=r"resnet-compact: the runs of one folder must be one comparison; .* twice"):
         fronts.arrange([comparison() * 2])
@@ -230,20 +230,20 @@ def test_diverged_methods_are_told_where_they_are_not_drawn(tmp_path: Path, word
         replace(r, values=(*r.values[:-1], math.nan)) if (r.method, r.seed) == ("infobatch", 1) else r
         for r in comparison()
     ]
-    found = fronts.arrange([records])
-    assert "| `infobatch` | 3 | 35.0 % | 1.40 |  | a run diverged |" in fronts.markdown(found, 0.2)
-    fronts.draw(found, tmp_path / "fronts.svg", 0.2)
+    arranged = fronts.arrange([records])
+    assert "| `infobatch` | 3 | 35.0 % | 1.40 |  | a run diverged |" in fronts.markdown(arranged, 0.2)
+    fronts.draw(arranged, tmp_path / "fronts.svg", 0.2)
     assert "diverged, not drawn: 1 of 12 methods" in written(tmp_path / "fronts.svg")
-    fronts.draw_noise(found, tmp_path / "noise.svg")
+    fronts.draw_noise(arranged, tmp_path / "noise.svg")
     assert written(tmp_path / "noise.svg").count("diverged, not drawn: 1 of the methods") == 1
 
 
 def test_odd_names_one_seed_and_a_lower_metric_are_drawn_without_a_warning(tmp_path: Path) -> None:
     odd = [pruned('a "b" $x^2$ <c>:d=$', 0, 0.7, 1.2, 0.3), pruned("_b", 0, 0.8, 1.1, 0.2), run("full", 0)]
     odd = [replace(record, higher_is_better=False) for record in odd]
-    found = fronts.arrange([odd], ["a $title$ that is much too long for a single line of a panel's heading, by far"])
-    fronts.draw(found, tmp_path / "fronts.png", 0.0)
-    fronts.draw_noise(found, tmp_path / "noise.png")
+    arranged = fronts.arrange([odd], ["a $title$ that is much too long for a single line of a panel's heading, by far"])
+    fronts.draw(arranged, tmp_path / "fronts.png", 0.0)
+    fronts.draw_noise(arranged, tmp_path / "noise.png")
     assert min((tmp_path / f"{name}.png").stat().st_size for name in ("fronts", "noise")) > 10_000
     nothing = [run("full", 0), replace(run("full", 0), method="infobatch")]  # saved, and no difference
     fronts.draw(fronts.arrange([nothing]), tmp_path / "fronts.png", 0.0)

@@ -12,8 +12,8 @@ from report.runs import run, runs
 
 
 def test_full_data_comes_first_and_the_others_as_they_appear() -> None:
-    found = outcomes(runs(["random", "infobatch", "full"]))
-    assert [(o.method, o.number, o.name) for o in found] == [
+    results = outcomes(runs(["random", "infobatch", "full"]))
+    assert [(o.method, o.number, o.name) for o in results] == [
         ("full", 0, "Full data"),
         ("random", 1, "Random"),
         ("infobatch", 2, "InfoBatch"),

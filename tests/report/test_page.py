@@ -29,7 +29,7 @@ EVIL = """<img src=x onerror="document.title='owned'"> & '"</script>${data}"""
 
 
 class Reader(HTMLParser):
-    """What a reader without a script sees, and the elements that are there."""
+    """The words and elements of the page that a reader without a script sees."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -72,11 +72,11 @@ def signed(value: float) -> str:
 
 
 def cells(reader: Reader) -> str:
-    """The words, with what stands in tables set apart."""
+    """The words, with a bar between cells and other elements."""
     return "|".join(word.strip() for word in reader.words if word.strip())
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
+# -- the words ---------------------------------------------------------------------------------------------------------
 
 
 def test_headline_and_tables_stand_in_the_page_itself(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_headline_and_tables_stand_in_the_page_itself(tmp_path: Path) -> None:
     )
     assert COMMAND in reader.text
     assert "torch|2.13.0+cpu|" in cells(reader)
-    assert reader.text.count("nothing is corrected for 3 methods being compared") == 1
+    assert reader.text.count("there is no correction for comparing 3 methods") == 1
     assert len([a for a in reader.attributes("p") if a.get("role") == "note"]) == 1  # nothing else to warn of
     most = np.mean([r.noise for r in records if r.method == "infobatch-quantile"])
     assert f"Noise, mean of the epochs: {most:.2f} is as if batches were {most:.2f} times smaller." in reader.text
@@ -165,7 +165,9 @@ def test_one_seed_is_no_result(tmp_path: Path) -> None:
 def test_a_method_with_one_seed_among_others_has_no_verdict(tmp_path: Path) -> None:
     reader = read(tmp_path, [*runs(["full", "infobatch"]), run("random", 0)])
     assert "one seed, no result|? too few seeds" in cells(reader)
-    assert "Random and full data do not both have seeds 1, 2, 3, 4: its figures are of the 1 shared" in reader.text
+    assert (
+        "Random and full data do not both have seeds 1, 2, 3, 4: its figures are taken from the 1 shared" in reader.text
+    )
     assert "One seed is a demonstration" not in reader.text
 
 
@@ -196,8 +198,8 @@ def test_a_diverged_run_is_told_and_gives_no_verdict(tmp_path: Path) -> None:
         replace(r, values=(50.0,) * 11 + (math.nan,)) if r.seed == 3 and r.method == "random" else r for r in runs()
     ]
     reader = read(tmp_path, records)
-    assert "Random: seed 3 ended without a number" in reader.text
-    assert "times smaller|no difference to full data to tell|✗ seed 3 diverged" in cells(reader)
+    assert "Random: seed 3 ended without a finite metric" in reader.text
+    assert "times smaller|no difference to full data|✗ seed 3 diverged" in cells(reader)
     assert "Random|5|not a number||".rstrip("|") in cells(reader)
     random = next(m for m in reader.data["methods"] if m["name"] == "Random")
     assert random["value"]["mean"][-1] is None
@@ -220,19 +222,19 @@ def test_a_small_margin_has_the_digits_to_be_seen(tmp_path: Path) -> None:
         replace(r, values=tuple(v / 1000 for v in r.values), metric="loss", higher_is_better=False) for r in runs()
     ]
     reader = read(tmp_path, lower, margin=0.002)
-    found = r"Random\|24\.9 %\|fewer samples\|as if[^|]*\|0\.0011\|better in loss\|95 %: \+0\.0009 to \+0\.0014"
-    assert re.search(found, cells(reader))
-    assert "loss (lower is better) at the end; margin 0.002." in reader.text
+    card = r"Random\|24\.9 %\|fewer samples\|as if[^|]*\|0\.0011\|better in loss\|95 %: \+0\.0009 to \+0\.0014"
+    assert re.search(card, cells(reader))
+    assert "loss (lower is better) at the end of training; margin 0.002." in reader.text
 
 
 @pytest.mark.parametrize("margin", [-0.1, math.nan, math.inf])
 def test_a_margin_must_be_a_number_from_zero_on(tmp_path: Path, margin: float) -> None:
-    with pytest.raises(ValueError, match="margin must be a number from 0 on, in the points of the metric, got"):
+    with pytest.raises(ValueError, match="margin must be a number from 0 on, in the unit of the metric, got"):
         Results.of(runs(), margin)
     assert not list(tmp_path.iterdir())
 
 
-# -- what the script is given ------------------------------------------------------------------------------------------
+# -- the data of the script --------------------------------------------------------------------------------------------
 
 
 def test_the_curves_are_means_over_the_seeds_with_their_intervals(tmp_path: Path) -> None:
@@ -416,8 +418,8 @@ def test_hover_tells_exact_values(chromium: Browser, path: Path) -> None:
     assert tip(chromium, "value") == ""
     chromium.hover("#value", 0.99, 0.3)
     value = data[0]["value"]
-    said = f"epoch 12 Full data {value['mean'][-1]:.2f} ± {value['reach'][-1]:.2f} at 120 k"
-    assert tip(chromium, "value").startswith(said)
+    words = f"epoch 12 Full data {value['mean'][-1]:.2f} ± {value['reach'][-1]:.2f} at 120 k"
+    assert tip(chromium, "value").startswith(words)
     chromium.hover("#loss", 0.02, 0.5)
     assert f"InfoBatch {data[1]['loss']['mean'][0]:#.3g} ± " in tip(chromium, "loss")
     assert tip(chromium, "value") == ""
@@ -603,7 +605,7 @@ def test_the_browser_hears_of_errors_and_refusals(chromium: Browser, path: Path,
         text.replace('<div class="chart" id="value">', '<img src="https://example.org/x.png"><div id="value">')
     )
     chromium.open(broken)
-    assert any("Content Security Policy" in said for said in chromium.complaints())
+    assert any("Content Security Policy" in message for message in chromium.complaints())
     broken.write_text(text.replace('id="data">{', 'id="data">broken{'))
     chromium.open(broken)
-    assert any("SyntaxError" in said for said in chromium.complaints())
+    assert any("SyntaxError" in message for message in chromium.complaints())

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from infobatch.records import Tick
-from infobatch.report.progress import BARS, TimeLeft, shown
+from infobatch.report.progress import BARS, TimeLeft, show_progress
 
 HALF = Tick("infobatch", 0, epoch=1, epochs=4, done=300, kept=600, total=1000, loss=0.5, seconds=1.25)
 END = Tick("infobatch", 0, epoch=1, epochs=4, done=600, kept=600, total=1000, loss=0.4, seconds=1.75)
@@ -13,7 +13,7 @@ END = Tick("infobatch", 0, epoch=1, epochs=4, done=600, kept=600, total=1000, lo
 
 def output(terminal, *ticks, left=None):
     file = io.StringIO()
-    with shown(Console(file=file, force_terminal=terminal, width=120), left) as watch:
+    with show_progress(Console(file=file, force_terminal=terminal, width=120), left) as watch:
         for tick in ticks:
             watch(tick)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""What a reader is told before figures are to be trusted."""
+"""The notes that a reader gets on how far the figures can be trusted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_a_sound_comparison_of_one_method_needs_no_note() -> None:
 
 
 def test_several_methods_are_not_corrected_for_and_the_reader_is_told() -> None:
-    found = notes(runs(["full", "infobatch", "random", "infobatch-quantile"], range(5)))
-    assert found == "Each interval is at 95 % by itself: nothing is corrected for 3 methods being compared."
+    text = notes(runs(["full", "infobatch", "random", "infobatch-quantile"], range(5)))
+    assert text == "Each interval holds at 95 % for its own method: there is no correction for comparing 3 methods."
 
 
 @pytest.mark.parametrize(("seeds", "begins"), [(1, "One seed is a demonstration"), (2, "2 seeds are a demonstration")])
@@ -38,7 +38,9 @@ def test_a_margin_that_was_not_fixed_before_the_runs_is_told() -> None:
 
 def test_runs_that_did_not_take_turns_are_named() -> None:
     records = [*runs(["full"], range(3)), *(run("infobatch", seed, beside=("infobatch",)) for seed in range(3))]
-    assert notes(records) == "Not trained in turn with full data, and so without a measured speed-up: InfoBatch."
+    assert notes(records) == (
+        "No measured speed-up, because these methods did not take turns with full data: InfoBatch."
+    )
     _, pruned = Results.of(records, 0.5).methods
     assert (pruned.realised, pruned.efficiencies) == (None, [])
     assert pruned.ideal is not None
@@ -51,7 +53,8 @@ def test_figures_are_of_the_shared_seeds_and_the_reader_is_told() -> None:
     assert len(pruned.values) == len(pruned.difference.values) == 3  # type: ignore[union-attr]
     [note] = results.notes()
     assert note.text == (
-        "InfoBatch and full data do not both have seed 3: its figures are of the 3 shared, the curves of all."
+        "InfoBatch and full data do not both have seed 3: its figures are taken from the 3 shared, its curves "
+        "from all seeds."
     )
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from infobatch.records import RunRecord
-from infobatch.report.statistics import Difference, paired, spearman, t_quantile
+from infobatch.report.statistics import Difference, pair_runs, spearman, t_quantile
 
 
 @given(st.integers(1, 2000))
@@ -16,10 +16,10 @@ def test_t_quantiles_are_students(degrees):
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=40))
 def test_intervals_are_those_of_the_paired_t_test(changes):
-    found = Difference(tuple(changes)).interval
+    interval = Difference(tuple(changes)).interval
     if max(changes) - min(changes) > 1e-6:
         expected = stats.ttest_1samp(changes, 0).confidence_interval(0.95)
-        assert found == pytest.approx((expected.low, expected.high), abs=1e-3)
+        assert interval == pytest.approx((expected.low, expected.high), abs=1e-3)
 
 
 def test_one_seed_has_no_interval_and_no_verdict():
@@ -55,11 +55,11 @@ def test_a_metric_that_counts_downwards_is_turned():
 @given(st.lists(st.tuples(st.integers(-4, 4), st.floats(-5, 5)), min_size=3, max_size=30))
 def test_rank_correlations_are_spearmans_also_with_ties(values):
     one, other = zip(*values, strict=True)
-    found = spearman(one, other)
+    correlation = spearman(one, other)
     if len(set(one)) == 1 or len(set(other)) == 1:
-        assert math.isnan(found)
+        assert math.isnan(correlation)
     else:
-        assert found == pytest.approx(stats.spearmanr(one, other).statistic)
+        assert correlation == pytest.approx(stats.spearmanr(one, other).statistic)
 
 
 def test_pairs_share_a_seed():
@@ -67,7 +67,7 @@ def test_pairs_share_a_seed():
         RunRecord(m, s, "x", True, 1, (1,), (0.0,), (1.0,), (float(s),), 0.0)
         for m, s in [("full", 0), ("full", 2), ("random", 1), ("random", 2), ("random", 0)]
     ]
-    assert [(a.seed, b.seed, a.method, b.method) for a, b in paired(runs, "random")] == [
+    assert [(a.seed, b.seed, a.method, b.method) for a, b in pair_runs(runs, "random")] == [
         (0, 0, "full", "random"),
         (2, 2, "full", "random"),
     ]

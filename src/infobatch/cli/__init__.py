@@ -6,7 +6,7 @@ EXTRA = ("matplotlib", "rich", "typer")
 
 
 def main() -> None:
-    """Run the command, or say in one line what to install for it."""
+    """Run the command; if a package is missing, say in one line what to install."""
     try:
         from .app import app
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The command ``infobatch advise``: from a saved state, what each method would save."""
+"""The command ``infobatch advise``: what each method would save, forecast from a saved state."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import checkpoint
-from ..forecast import Forecast, of_state
+from ..forecast import Forecast, forecast_from_state
 from ..report.numbers import percent
 from ..report.picture import FORMATS
 from .shared import check_path
 
-DEPTH = 4  # of a checkpoint, in which a state is looked for
+DEPTH = 4  # levels of a checkpoint that are searched for a state
 
 
 def advise(
@@ -24,21 +24,23 @@ def advise(
     ],
     epochs: Annotated[int, typer.Option(min=1, help="How many epochs the whole run will have.")],
     samples: Annotated[
-        int | None, typer.Option(min=1, help="How many samples your data has, to be sure that the state is of it.")
+        int | None, typer.Option(min=1, help="How many samples your data has: checks that the state is of your data.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Draw the savings over the noise here (.png, .svg, .pdf).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Draw the savings against the noise to this file (.png, .svg, .pdf).")
+    ] = None,
 ) -> None:
-    """Say what each method would save over a whole run, and at which noise, by a run's first scores."""
+    """Forecast what each method would save over a whole run, and at which noise, from a run's first scores."""
     if out is not None:
         check_path("--out", out, FORMATS)
     try:
-        found = _read(state)
-        if samples is not None and found["size"] != samples:
+        content = _read(state)
+        if samples is not None and content["size"] != samples:
             raise ValueError(
-                f"{state} is the state of a data set of {found['size']:,} samples, and --samples says {samples:,}: "
+                f"{state} is the state of a data set of {content['size']:,} samples, and --samples says {samples:,}: "
                 "give the state of a run on this data"
             )
-        forecast = of_state(found, epochs)
+        forecast = forecast_from_state(content, epochs)
     except (OSError, RuntimeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
     console = Console()
@@ -50,7 +52,7 @@ def advise(
 
 
 def as_table(forecast: Forecast) -> Table:
-    """The forecast for a terminal."""
+    """The forecast as a table for the terminal."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method")
     for head in ("left out now", "saved in all", "noise"):
@@ -62,23 +64,23 @@ def as_table(forecast: Forecast) -> Table:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The one state of an InfoBatch in a checkpoint."""
+    """Read the state of an InfoBatch from a checkpoint; there must be only one."""
     loaded = checkpoint.load(path)
-    states = list(_states(loaded, DEPTH))
+    states = list(_find_states(loaded, DEPTH))
     if len(states) != 1:
         keys = ", ".join(map(repr, list(loaded)[:8])) or "nothing"
         raise ValueError(
-            f"{path} must hold one state of an InfoBatch, as train_data.state_dict() returns it, alone or in a "
-            f"checkpoint, got {len(states)} of them: it has {keys}"
+            f"{path} must hold one state of an InfoBatch, got {len(states)}; its keys are {keys}: save what "
+            "train_data.state_dict() returns, alone or in a checkpoint"
         )
     return states[0]
 
 
-def _states(value: Any, depth: int) -> Iterator[dict[str, Any]]:
+def _find_states(value: Any, depth: int) -> Iterator[dict[str, Any]]:
     if not isinstance(value, dict):
         return
     if {"version", "size", "scores", "plan"} <= set(value):
         yield value
     elif depth:
         for part in value.values():
-            yield from _states(part, depth - 1)
+            yield from _find_states(part, depth - 1)

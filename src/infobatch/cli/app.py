@@ -1,4 +1,4 @@
-"""The application: its commands, in the order in which its help names them."""
+"""The application: its commands, in the order of its help."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=N
 
 
 def version(wanted: bool) -> None:
-    """Say which version this is, and stop."""
+    """Print the version and stop."""
     if wanted:
         typer.echo(f"infobatch {__version__}")
         raise typer.Exit

@@ -15,8 +15,8 @@ from ..lab.data import catalogue
 from ..lab.data.source import USUAL
 
 
-def list_(what: Annotated[str, typer.Argument(help="recipes, methods, static or datasets")]) -> None:
-    """List what there is."""
+def list_(what: Annotated[str, typer.Argument(help="One of: recipes, methods, static, datasets.")]) -> None:
+    """List the recipes, methods, static methods or data sets."""
     shelves = {
         "recipes": lambda: [f"{name}: {', '.join(presets)}" for name, presets in recipes.RECIPES.items()],
         "methods": lambda: [f"{name}: {methods.info(name).summary}" for name in methods.list()],
@@ -33,10 +33,10 @@ def list_(what: Annotated[str, typer.Argument(help="recipes, methods, static or 
 
 
 def data_sets() -> Table:
-    """Every data set, with what it needs in a folder and where to get that."""
+    """Every data set, with the files it needs in a folder and where to get them."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     usual = ", ".join(str(place).replace(str(Path.home()), "~", 1) for place in USUAL)
-    table.caption = f"Looked for in --data FOLDER or, without it, in {usual}."
+    table.caption = f"Searched in --data FOLDER or, without it, in {usual}."
     table.caption_justify = "left"
     table.add_column("name", no_wrap=True)
     for head in ("holds", "needs, in the folder", "get it from"):

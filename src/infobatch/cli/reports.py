@@ -21,16 +21,18 @@ def report(
     margin: Margin = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write a page here (.html), with the table and the curves (.csv, .png, .svg) beside it."),
+        typer.Option(
+            help="Write a page to this file (.html), with the table and the curves (.csv, .png, .svg) beside it."
+        ),
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(help="For a state: the samples' labels, one per line (.txt) or an array (.npy)."),
+        typer.Option(help="For a state: a file with the samples' labels, one per line (.txt) or as an array (.npy)."),
     ] = None,
 ) -> None:
-    """Compare the finished runs in some folders: a table and, with --out, a page to look at.
+    """Compare the finished runs in folders: prints a table and, with --out, writes a page.
 
-    Of a file with the state of a run: what was saved, and a page about its samples.
+    For a file with the state of a run: prints what was saved, and writes a page about its samples.
     """
     if any(path.is_file() for path in runs):
         report_state(runs, out, labels)
@@ -38,7 +40,9 @@ def report(
     if out is not None:
         check_path("--out", out, (".html",))
     if labels is not None:
-        raise typer.BadParameter("labels are for the page of one state: name its file", param_hint="--labels")
+        raise typer.BadParameter(
+            "labels are for the page of one state: give its file instead of folders", param_hint="--labels"
+        )
     try:
         results = read_results(runs, margin)
         if out is not None:
@@ -51,7 +55,7 @@ def report(
 
 
 def report_state(files: list[Path], out: Path | None, labels: Path | None) -> None:
-    """What a run saved, in the terminal, and its page; the page is named after the state where no name is given."""
+    """Print what a run saved, and write its page: to ``out``, or beside the state under the state's name."""
     if len(files) > 1:
         raise typer.BadParameter("give one file with the state of a run, or folders with runs", param_hint="RUNS")
     path = files[0].with_suffix(".html") if out is None else out
@@ -59,8 +63,8 @@ def report_state(files: list[Path], out: Path | None, labels: Path | None) -> No
         raise typer.BadParameter(f"{path} must end in .html.", param_hint="--out")
     try:
         state = find_state(checkpoint.load(files[0]))
-        named = None if labels is None else read_labels(labels)
-        write_page(state, path, labels=named, title=f"infobatch: {files[0].stem}")
+        label_values = None if labels is None else read_labels(labels)
+        write_page(state, path, labels=label_values, title=f"infobatch: {files[0].stem}")
         table = read_table(state)
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint="RUNS") from None
@@ -73,14 +77,14 @@ def report_state(files: list[Path], out: Path | None, labels: Path | None) -> No
 
 
 def read_labels(path: Path) -> NDArray[Any]:
-    """Labels from a file: an array, or one per line."""
+    """Read labels from a file: an array (.npy), or one label per line."""
     if path.suffix == ".npy":
         return np.asarray(np.load(path, allow_pickle=False))
     return np.array(path.read_text(encoding="utf-8").splitlines())
 
 
 def write_report(results: Results, folders: list[Path], out: Path) -> None:
-    """A page, and beside it the table, the curves and the picture, named after it."""
+    """Write a page and, beside it under the same name, the table, the curves and the picture."""
     page.write(results, out, pictures=pictures(folders))
     export.table(results, out.with_suffix(".csv"))
     export.epochs(results, out.with_name(f"{out.stem}-epochs.csv"))
@@ -89,16 +93,18 @@ def write_report(results: Results, folders: list[Path], out: Path) -> None:
 
 
 def front(
-    folders: Annotated[list[Path], typer.Argument(help="Folders with the runs of one comparison each.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders, each with the runs of one comparison.")],
     margin: Margin = None,
-    out: Annotated[Path | None, typer.Option(help="Draw the fronts here (.png, .svg).")] = None,
-    noise: Annotated[Path | None, typer.Option(help="Draw noise against loss here (.png, .svg).")] = None,
-    table: Annotated[Path | None, typer.Option(help="Write the table here too (.md).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Draw the fronts to this file (.png, .svg).")] = None,
+    noise: Annotated[
+        Path | None, typer.Option(help="Draw the difference to full data against the noise to this file (.png, .svg).")
+    ] = None,
+    table: Annotated[Path | None, typer.Option(help="Write the table to this file too (.md).")] = None,
     titles: Annotated[
-        str | None, typer.Option(help="A title per folder, by commas.", show_default="from the recipes")
+        str | None, typer.Option(help="A title per folder, separated by commas.", show_default="from the recipes")
     ] = None,
 ) -> None:
-    """What methods lose against what they save, in several comparisons: a Markdown table and pictures."""
+    """Show what methods lose against what they save, in several comparisons: a Markdown table and pictures."""
     for option, path, endings in (
         ("--out", out, fronts.FORMATS),
         ("--noise", noise, fronts.FORMATS),
@@ -109,14 +115,14 @@ def front(
     try:
         within, _ = margin_of(folders, margin)
         comparisons = [list(read([folder])) for folder in folders]
-        found = fronts.arrange(comparisons, None if titles is None else titles.split(","))
+        arranged = fronts.arrange(comparisons, None if titles is None else titles.split(","))
         if out is not None:
-            fronts.draw(found, out, within)
+            fronts.draw(arranged, out, within)
         if noise is not None:
-            fronts.draw_noise(found, noise)
+            fronts.draw_noise(arranged, noise)
     except (FileNotFoundError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
-    text = fronts.markdown(found, within)
+    text = fronts.markdown(arranged, within)
     typer.echo(text, nl=False)
     if table is not None:
         table.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The commands that train: ``infobatch train`` a recipe, ``infobatch compare`` a recipe or a function of your own."""
+"""The commands that train: ``infobatch train`` (a recipe), ``infobatch compare`` (a recipe or your own function)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +16,14 @@ from .shared import Folder, Margin, Out, Preset, Settings, Sweep, run, split_met
 
 def train(
     recipe: Annotated[str, typer.Argument(help="A recipe's name (infobatch list recipes) or a .json file.")],
-    method: Annotated[str, typer.Option(help="NAME or NAME:OPTION=VALUE,…")] = "infobatch",
+    method: Annotated[str, typer.Option(help="NAME or NAME:OPTION=VALUE,… of the method.")] = "infobatch",
     seed: Annotated[int, typer.Option(min=0)] = 0,
     preset: Preset = "small",
     settings: Settings = None,
     data: Folder = None,
     out: Out = Path("runs"),
 ) -> None:
-    """Train one model by a recipe; an interrupted run goes on where it was."""
+    """Train one model by a recipe; an interrupted run continues where it stopped."""
     [record] = run(recipe, preset, settings, Sweep([method], [seed]), data, out, judged=False).records()
     typer.echo(
         f"{record.metric} {record.value:.4g} after {record.samples:,} samples, {record.seconds:.1f} s; "
@@ -38,35 +38,44 @@ def compare(
             help="A recipe's name (infobatch list recipes), a .json file, or a function of your own: my_train.py:train."
         ),
     ],
-    methods: Annotated[str, typer.Option(help="Methods to compare, by commas.")] = "full,infobatch",
-    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    methods: Annotated[str, typer.Option(help="Methods to compare, separated by commas.")] = "full,infobatch",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to train.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     margin: Margin = None,
-    metric: Annotated[str | None, typer.Option(help="Own function: the number to judge by, of several.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Own function: which of its numbers to judge by, if it returns several.")
+    ] = None,
     lower_is_better: Annotated[
-        bool, typer.Option("--lower-is-better/--higher-is-better", help="Own function: which value of the metric is.")
+        bool,
+        typer.Option(
+            "--lower-is-better/--higher-is-better", help="Own function: which direction of the metric is better."
+        ),
     ] = False,
     lower: Annotated[
-        str, typer.Option(help="Own function: of the other numbers, those for which lower is better, by commas.")
+        str, typer.Option(help="Own function: the other numbers for which lower is better, separated by commas.")
     ] = "",
     preset: Preset = "small",
     settings: Settings = None,
     data: Folder = None,
     out: Out = Path("runs"),
 ) -> None:
-    """Train a recipe, or by a function of your own, with several methods and the same seeds; compare with full data.
+    """Train a recipe or your own function with several methods and the same seeds, and compare with full data.
 
-    The margin is fixed with the first run of a folder, so that it is not chosen by what comes out. Without one, it is
-    0.5 points for a recipe and, for a function of your own, 0.5 % of the first value on full data.
+    The margin is fixed with the first run of a folder, so that results cannot influence it. The default is 0.5 points
+    for a recipe and 0.5 % of the first value on full data for your own function.
     """
     plan = Sweep(split_methods(methods), range(seed, seed + seeds))
     if ":" not in recipe and not recipe.endswith(".py"):
         if metric is not None or lower_is_better or lower:
-            raise typer.BadParameter("--metric and --lower are for a function of your own: a recipe has its metric")
+            raise typer.BadParameter(
+                "--metric, --lower-is-better and --lower are for your own function: leave them out for a recipe"
+            )
         tell(run(recipe, preset, settings, plan, data, out, margin).results())
         return
     if settings or data is not None or preset != "small":
-        raise typer.BadParameter("--set, --data and --preset are for recipes: a function has its own settings")
+        raise typer.BadParameter(
+            "--set, --data and --preset are for recipes: leave them out, a function has its own settings"
+        )
     try:
         function = OwnFunction.parse(recipe)
         specs = [MethodSpec.parse(method) for method in plan.methods]
@@ -82,7 +91,7 @@ def _compare_own(comparison: OwnComparison) -> None:
     try:
         failures = train_own(comparison, console)
     except KeyboardInterrupt:
-        typer.echo("Stopped. The same command goes on; the run that was interrupted starts again.", err=True)
+        typer.echo("Stopped. Run the same command to continue; the interrupted run starts again.", err=True)
         raise typer.Exit(130) from None
     except RuntimeError as error:
         typer.echo(f"Error: {error}", err=True)

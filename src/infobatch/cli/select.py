@@ -11,12 +11,15 @@ from .shared import check_path
 
 def select(
     method: Annotated[str, typer.Argument(help="A static method (infobatch list static).")],
-    arrays: Annotated[list[Path], typer.Argument(help="Saved by static.collect(...); several runs are averaged.")],
+    arrays: Annotated[
+        list[Path],
+        typer.Argument(help="Arrays from static.collect(...), saved with save(); several runs are averaged."),
+    ],
     fraction: Annotated[float, typer.Option(min=0, max=1, help="Share of the samples to select.")] = 0.5,
-    balanced: Annotated[bool, typer.Option(help="Select in each class by itself.")] = False,
+    balanced: Annotated[bool, typer.Option(help="Select the same share of each class.")] = False,
     validation: Annotated[Path | None, typer.Option(help="Arrays of held-out samples, for some methods.")] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    out: Annotated[Path, typer.Option(help="Where to write indices and weights.")] = Path("selected.npz"),
+    out: Annotated[Path, typer.Option(help="Write indices and weights to this file.")] = Path("selected.npz"),
 ) -> None:
     """Select a subset once, from collected arrays: indices and weights in an .npz file."""
     check_path("--out", out)

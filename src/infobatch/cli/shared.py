@@ -1,4 +1,4 @@
-"""What several commands share: their options, their checks, and how they run a comparison."""
+"""The parts that several commands share: options, checks, and how a comparison is run."""
 
 import os
 from collections.abc import Sequence
@@ -13,25 +13,25 @@ from ..lab.comparison import Comparison
 from ..lab.method import MethodSpec
 from ..lab.runs import margin_of
 from ..report import table
-from ..report.progress import TimeLeft, shown
+from ..report.progress import TimeLeft, show_progress
 from ..report.results import Results
 
 Preset = Annotated[str, typer.Option(help="small (two CPU cores, minutes) or paper (the paper's set-up).")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Change the recipe: KEY=VALUE, as often as needed.")]
 Folder = Annotated[Path | None, typer.Option("--data", help="Folder with the data set.", show_default="usual places")]
-Out = Annotated[Path, typer.Option(help="Folder for the runs; what is finished there is not repeated.")]
+Out = Annotated[Path, typer.Option(help="Folder for the runs; finished runs there are not repeated.")]
 Margin = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="How much worse counts as lossless, in the metric's points.",
-        show_default="what the first run was begun with, else 0.5",
+        help="How much worse still counts as lossless, in the unit of the metric.",
+        show_default="the margin of the first run, else 0.5",
     ),
 ]
 
 
 class Sweep(NamedTuple):
-    """Which methods, and which seeds."""
+    """The methods and the seeds of a comparison."""
 
     methods: Sequence[str]
     seeds: Sequence[int]
@@ -47,7 +47,7 @@ def run(
     margin: float | None = None,
     judged: bool = True,
 ) -> Comparison:
-    """Train what is missing, and say how far it is; the margin of what is ``judged`` is fixed before."""
+    """Train the missing runs and show the progress; if the runs are ``judged``, their margin is fixed first."""
     folder = out / Path(recipe).stem
     try:
         margin = margin_of([folder], margin)[0] if judged else None
@@ -59,26 +59,26 @@ def run(
 
 
 def train_all(comparison: Comparison, data: Path | None, left: TimeLeft | None = None) -> Comparison:
-    """Train what is missing of a comparison, and show how long it will take."""
+    """Train the missing runs of a comparison, and show how long they will take."""
     try:
         task = comparison.recipe.create_task(data)
-        with shown(Console(), left or TimeLeft(comparison.epochs_ahead())) as watch:
+        with show_progress(Console(), left or TimeLeft(comparison.epochs_ahead())) as watch:
             comparison.run(task, watch)
     except (FileNotFoundError, TypeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
     except KeyboardInterrupt:
-        typer.echo("Stopped. The same command goes on after the last finished epoch.", err=True)
+        typer.echo("Stopped. Run the same command to continue after the last finished epoch.", err=True)
         raise typer.Exit(130) from None
     return comparison
 
 
 def tell(results: Results) -> None:
-    """Print the table of a comparison, what else was measured, and what a reader must know."""
+    """Print the table of a comparison, its further measures and its notes."""
     table.tell(results, Console())
 
 
 def check_path(option: str, path: Path, endings: Sequence[str] = ()) -> None:
-    """Make the folder of an output file, and say what is wrong with it before the work and not after it."""
+    """Make the folder of an output file; a file that cannot be written is refused before the work starts."""
     problem = None
     if endings and path.suffix.lower() not in endings:
         problem = f"{path} must end in {'one of ' * (len(endings) > 1)}{', '.join(endings)}."
@@ -97,15 +97,15 @@ def check_path(option: str, path: Path, endings: Sequence[str] = ()) -> None:
 
 
 def split_methods(text: str) -> list[str]:
-    """The methods of a list by commas, whose options have commas too.
+    """Split a list of methods at its commas, but not at those between the options of a method.
 
     >>> split_methods("full,random:ratio=0.3,rescale=true,infobatch")
     ['full', 'random:ratio=0.3,rescale=true', 'infobatch']
     """
-    found: list[str] = []
+    methods: list[str] = []
     for part in text.split(","):
-        if "=" in part and ":" not in part and found:
-            found[-1] += f",{part}"
+        if "=" in part and ":" not in part and methods:
+            methods[-1] += f",{part}"
         else:
-            found.append(part)
-    return found
+            methods.append(part)
+    return methods

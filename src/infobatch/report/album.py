@@ -1,4 +1,4 @@
-"""The samples that a report shows: which ones, and as what."""
+"""The samples that a report shows: which ones, and how they look on the page."""
 
 from __future__ import annotations
 
@@ -19,36 +19,38 @@ from .outcome import Outcome
 Pictures = Mapping[int, tuple[NDArray[np.uint8], str]]
 
 SHOWN = 12
-THUMBNAIL = 128  # pixels that the longer side of a picture keeps at most
+THUMBNAIL = 128  # pixels of the longer side of a picture, at most
 
 
 @dataclass(frozen=True)
-class Named:
-    """A sample that ``seeds`` of a method's runs named, with the mean of what they said of it."""
+class RankedSample:
+    """A sample that the records of ``seeds`` runs of a method name, with the mean of its values there."""
 
     index: int
     value: float
     seeds: int
 
 
-def hardest(outcome: Outcome) -> list[Named]:
-    """The samples of the highest scores."""
-    return _named(outcome, lambda run: run.hardest)
+def list_hardest(outcome: Outcome) -> list[RankedSample]:
+    """The samples with the highest scores."""
+    return _rank_samples(outcome, lambda run: run.hardest)
 
 
-def most_pruned(outcome: Outcome) -> list[Named]:
+def list_most_pruned(outcome: Outcome) -> list[RankedSample]:
     """The samples that were left out most often; full data leaves none out."""
-    return [named for named in _named(outcome, lambda run: run.most_pruned) if named.value > 0]
+    return [sample for sample in _rank_samples(outcome, lambda run: run.most_pruned) if sample.value > 0]
 
 
-def _named(outcome: Outcome, said: Callable[[RunRecord], tuple[tuple[int, float], ...]]) -> list[Named]:
-    """By how many seeds agree, then by what they say: a run tells of its first few samples only."""
+def _rank_samples(
+    outcome: Outcome, read_list: Callable[[RunRecord], tuple[tuple[int, float], ...]]
+) -> list[RankedSample]:
+    """Rank by the number of seeds that name a sample, then by its mean value: a record names only a few samples."""
     values: dict[int, list[float]] = {}
     for run in outcome.runs:
-        for index, value in said(run):
+        for index, value in read_list(run):
             values.setdefault(index, []).append(value)
-    found = [Named(index, mean(said), len(said)) for index, said in values.items()]
-    return sorted(found, key=lambda named: (-named.seeds, -named.value, named.index))[:SHOWN]
+    samples = [RankedSample(index, mean(own), len(own)) for index, own in values.items()]
+    return sorted(samples, key=lambda sample: (-sample.seeds, -sample.value, sample.index))[:SHOWN]
 
 
 @dataclass(frozen=True)
@@ -58,28 +60,28 @@ class Album:
     pictures: Pictures
     _encoded: dict[int, str] = field(default_factory=dict, repr=False)
 
-    def gallery(self, samples: list[Named], of: int, form: str) -> str:
-        """The samples as HTML. ``of`` is how many seeds could have named one; ``form`` puts the value into words."""
-        return f'<ul class="gallery">{"".join(self._item(named, of, form) for named in samples)}</ul>'
+    def gallery(self, samples: list[RankedSample], seeds: int, form: str) -> str:
+        """The samples as HTML. ``seeds`` is the number of the method's runs; ``form`` puts the value into words."""
+        return f'<ul class="gallery">{"".join(self._item(sample, seeds, form) for sample in samples)}</ul>'
 
-    def _item(self, named: Named, of: int, form: str) -> str:
-        notes = [f"sample {named.index}", form.format(named.value)]
-        if of > 1:
-            notes.append(f"{named.seeds} of {of} seeds")
-        told = "".join(f"<span>{note}</span>" for note in notes)
-        if named.index not in self.pictures:
-            return f"<li><p>{told}</p></li>"
-        image, caption = self.pictures[named.index]
-        if named.index not in self._encoded:
-            self._encoded[named.index] = encode(image, named.index)
-        # Few pixels are shown as the squares they are, many are smoothed.
+    def _item(self, sample: RankedSample, seeds: int, form: str) -> str:
+        notes = [f"sample {sample.index}", form.format(sample.value)]
+        if seeds > 1:
+            notes.append(f"{sample.seeds} of {seeds} seeds")
+        words = "".join(f"<span>{note}</span>" for note in notes)
+        if sample.index not in self.pictures:
+            return f"<li><p>{words}</p></li>"
+        image, caption = self.pictures[sample.index]
+        if sample.index not in self._encoded:
+            self._encoded[sample.index] = encode(image, sample.index)
+        # Small pictures show their pixels as squares, large ones are smoothed.
         smooth = ' class="smooth"' if max(image.shape[:2]) > THUMBNAIL // 2 else ""
-        picture = f'<img{smooth} src="{self._encoded[named.index]}" alt="{html.escape(caption)}" loading="lazy">'
-        return f"<li>{picture}<p>{html.escape(caption)}{told}</p></li>"
+        picture = f'<img{smooth} src="{self._encoded[sample.index]}" alt="{html.escape(caption)}" loading="lazy">'
+        return f"<li>{picture}<p>{html.escape(caption)}{words}</p></li>"
 
 
 def encode(image: NDArray[np.uint8], index: int) -> str:
-    """A small PNG inside of a link."""
+    """The picture as a small PNG in a data: link."""
     shape, channels = np.shape(image), (1, 3, 4)
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or len(shape) != 3 or shape[2] not in channels:
         kind = getattr(image, "dtype", type(image).__name__)

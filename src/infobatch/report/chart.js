@@ -1,7 +1,7 @@
-// What the charts of all our pages share. Every chart reads the pointer and the arrow keys alike.
+// The tools that the charts of all pages share. Every chart follows the pointer and the arrow keys in the same way.
 "use strict";
 const kit = (() => {
-  // -- small tools --------------------------------------------------------------------------------------------------
+  // -- small tools ---------------------------------------------------------------------------------------------------
 
   const minus = (text) => text.replace("-", "−");
   const fixed = (value, digits) => minus(value.toFixed(digits));
@@ -43,7 +43,7 @@ const kit = (() => {
 
   const key = (method, parent) => html("span", `key c${method.colour}`, parent);
 
-  // -- a chart: an SVG as wide as its place, a cursor moved by pointer and keys, a tip that tells what is under it ----
+  // -- a chart: an SVG as wide as its place, a cursor moved by pointer and keys, a tip with the values under it ------
 
   const charts = [];
 
@@ -76,19 +76,19 @@ const kit = (() => {
         html("span", "", line, text);
         if (value) html("b", "", line, value);
       }
-      // Beside what it tells of, where it fits; never outside of the chart.
+      // The tip stands to the right of its point, to the left where there is no room, and never outside of the chart.
       const room = place.clientWidth - tip.offsetWidth;
       const left = to + 14 <= room ? to + 14 : from - 14 - tip.offsetWidth;
       tip.style.left = `${clamp(left, 0, room)}px`;
       tip.style.top = `${clamp(y - tip.offsetHeight / 2, 0, Math.max(0, place.clientHeight - tip.offsetHeight))}px`;
     }
 
-    const pointed = (event) => {
+    const follow = (event) => {
       const box = place.getBoundingClientRect();
       show(view.nearest(event.clientX - box.left, event.clientY - box.top));
     };
-    place.addEventListener("pointermove", pointed);
-    place.addEventListener("pointerdown", pointed);
+    place.addEventListener("pointermove", follow);
+    place.addEventListener("pointerdown", follow);
     place.addEventListener("pointerleave", () => show(null));
     place.addEventListener("focusout", () => show(null));
     place.addEventListener("keydown", (event) => {
@@ -114,7 +114,7 @@ const kit = (() => {
     return { nearest: () => null, step: () => null, mark: () => {} };
   }
 
-  // The frame of a chart: both axes with their ticks, and how values become places.
+  // The frame of a chart: both axes with their ticks, and the functions that turn values into places.
   function frame(svg, { width, height, left, bottom = 42, top = 10, right = 14, x, y, xLabel, xForm, yForm, xTicks, yTicks }) {
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("height", height);

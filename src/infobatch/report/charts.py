@@ -1,4 +1,4 @@
-"""What the page's script draws: the numbers of its charts, as JSON that the page carries."""
+"""The numbers of the page's charts, as JSON that the page carries and its script draws."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 from ..records import SCORE_EDGES, RunRecord
 from .outcome import Band, Outcome
 
-COLOURS = 6  # besides full data's grey; further methods have them again, dashed
+COLOURS = 6  # besides full data's grey; further methods repeat them with dashed lines
 
 
-def chart_data(found: Sequence[Outcome], margin: float, digits: int) -> dict[str, Any]:
-    """All that the charts show."""
-    inside = [outcome.number for outcome in found if has_inside(outcome)]
+def chart_data(outcomes: Sequence[Outcome], margin: float, digits: int) -> dict[str, Any]:
+    """The numbers of all charts."""
+    inside = [outcome.number for outcome in outcomes if has_inside(outcome)]
     return {
-        "metric": found[0].runs[0].metric,
+        "metric": outcomes[0].runs[0].metric,
         "margin": margin,
         "digits": digits,
         "edges": SCORE_EDGES,
-        # Rather a method that prunes than full data.
+        # The method whose scores are shown first: one that prunes, if there is one.
         "picked": next((number for number in inside if number), 0 if inside else None),
-        "methods": [_drawn(outcome) for outcome in found],
+        "methods": [_method_data(outcome) for outcome in outcomes],
     }
 
 
-def _drawn(outcome: Outcome) -> dict[str, Any]:
+def _method_data(outcome: Outcome) -> dict[str, Any]:
     return {
         "name": outcome.name,
         "number": outcome.number,
@@ -60,35 +60,35 @@ def _difference(outcome: Outcome) -> dict[str, Any] | None:
 
 
 def _scores(runs: Sequence[RunRecord]) -> list[list[float]] | None:
-    """Per epoch the share of the scores in each bin, mean of the seeds; None where no run has any."""
+    """The share of the scores in each bin, per epoch, as the mean of the seeds; None where no run has scores."""
     counts = [np.array(run.histograms, dtype=np.float64) for run in runs if run.histograms]
     if not counts:
         return None
     epochs = min(map(len, counts))
     shares = [count[:epochs] / np.maximum(count[:epochs].sum(axis=1, keepdims=True), 1) for count in counts]
-    found: list[list[float]] = np.mean(shares, axis=0).round(6).tolist()
-    return found
+    means: list[list[float]] = np.mean(shares, axis=0).round(6).tolist()
+    return means
 
 
 def as_json(data: Any) -> str:
-    """JSON that can stand in a page: what is not finite is null, and nothing in it can end the script element."""
-    text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
+    """JSON that can stand in a page: numbers that are not finite are null, and no text can end the script element."""
+    text = json.dumps(_replace_not_finite(data), allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _finite(value: Any) -> Any:
+def _replace_not_finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
+        return {key: _replace_not_finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
+        return [_replace_not_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def has_inside(outcome: Outcome) -> bool:
-    """Whether its scores or samples can be shown."""
+    """Whether the records of this method hold scores or samples to show."""
     return any(run.histograms or run.hardest or run.most_pruned for run in outcome.runs)
 
 
 def colour(outcome: Outcome) -> int:
-    """The number of its colour; 0 is full data's grey."""
+    """The number of the method's colour; 0 is full data's grey."""
     return 1 + (outcome.number - 1) % COLOURS if outcome.number else 0

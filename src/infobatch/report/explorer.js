@@ -7,29 +7,29 @@
   const columns = await unpack();
   const STEPS = 4094; // between the least and the largest value of a column
   const selected = new Uint8Array(data.size);
-  let count = 0; // of what is selected
+  let count = 0; // how many samples are selected
   let list = data.lists[0];
   let label = -1;
   let picked = -1;
   let listed = [];
 
   async function unpack() {
-    const bytes = decoded(by("block").textContent);
+    const bytes = decode(by("block").textContent);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     const all = new Uint8Array(await new Response(stream).arrayBuffer());
-    const made = {};
+    const unpacked = {};
     for (const { name, at, count: length, bytes: width } of data.layout) {
-      if (width === 1) { made[name] = all.subarray(at, at + length); continue; }
+      if (width === 1) { unpacked[name] = all.subarray(at, at + length); continue; }
       const values = width === 2 ? new Uint16Array(length) : new Uint32Array(length);
       const [second, third, fourth] = [at + length, at + 2 * length, at + 3 * length];
       if (width === 2) for (let i = 0; i < length; i++) values[i] = all[at + i] | (all[second + i] << 8);
       else for (let i = 0; i < length; i++) values[i] = all[at + i] | (all[second + i] << 8) | (all[third + i] << 16) | (all[fourth + i] << 24);
-      made[name] = values;
+      unpacked[name] = values;
     }
-    return made;
+    return unpacked;
   }
 
-  function decoded(text) {
+  function decode(text) {
     if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text); // faster, in newer browsers
     const letters = atob(text);
     const bytes = new Uint8Array(letters.length);
@@ -37,7 +37,7 @@
     return bytes;
   }
 
-  // -- numbers --------------------------------------------------------------------------------------------------------
+  // -- numbers -------------------------------------------------------------------------------------------------------
 
   const value = (name, i) => back(name, columns[name][i]);
   function back(name, step) {
@@ -49,7 +49,7 @@
     const { low, high, scale } = data.about[name];
     return (Math.asinh(number / scale) - low) / (high - low || 1);
   }
-  const told = (number) => (number === null ? "not known" : Math.abs(number) < 1e-6 ? "0" : minus(String(+number.toPrecision(3))));
+  const format = (number) => (number === null ? "not known" : Math.abs(number) < 1e-6 ? "0" : minus(String(+number.toPrecision(3))));
   const power = (number) => {
     if (number === 0) return "0";
     const p = Math.log10(Math.abs(number));
@@ -57,7 +57,7 @@
     return p >= -2.01 && p <= 3.01 ? minus(String(+number.toPrecision(2))) : `${sign}10${superscript(Math.round(p))}`;
   };
   // Round values that stand at least `apart` from each other, as [value, place] pairs.
-  function rounded(low, high, at, apart) {
+  function roundTicks(low, high, at, apart) {
     const sizes = [];
     for (let p = -6; p <= 6; p++) for (const k of [1, 2, 5]) sizes.push(k * 10 ** p);
     const candidates = [0, ...sizes.map((s) => s), ...sizes.map((s) => -s)].filter((v) => v >= low - 1e-9 && v <= high + 1e-9);
@@ -70,17 +70,17 @@
     }
     return kept;
   }
-  // Of how many samples in a hundred this one is the most suspected.
-  function suspected(i) {
+  // The share of samples that are at least as suspected as this one, as text.
+  function describeSuspicion(i) {
     const share = 100 * Math.exp((1 - columns.suspicion[i]) / data.tail);
     return columns.suspicion[i] ? `top ${share >= 10 ? Math.round(share) : +share.toPrecision(2)} %` : "not known";
   }
-  const allowed = (i) => label < 0 || columns.label[i] === label;
+  const hasLabel = (i) => label < 0 || columns.label[i] === label;
 
   // The first samples of a list, and how many it has in all.
   function members(wanted, most) {
     const [keys, flags] = [columns[wanted.column], columns.flags];
-    const fits = (i) => keys[i] > 0 && (!wanted.flags || (flags[i] & wanted.flags) === wanted.flags) && allowed(i);
+    const fits = (i) => keys[i] > 0 && (!wanted.flags || (flags[i] & wanted.flags) === wanted.flags) && hasLabel(i);
     const tally = new Uint32Array(65536);
     let total = 0;
     for (let i = 0; i < data.size; i++) if (fits(i)) { tally[Math.min(keys[i], 65535)]++; total++; }
@@ -93,7 +93,7 @@
     return { rows: rows.slice(0, most), total };
   }
 
-  // -- the map: density where samples are many, a dot each where they are few ---------------------------------------------
+  // -- the map: density where there are many samples, a dot for each where there are few -----------------------------
 
   const [base, over] = document.querySelectorAll("#map canvas");
   const map = columns.mean ? { cell: 3, few: 3 } : null;
@@ -125,7 +125,7 @@
     const where = new Int32Array(data.size); // the cell of each sample; -1: not on the map
     let [most, many] = [1, 0];
     for (let i = 0; i < data.size; i++) {
-      if (!columns.mean[i] || !allowed(i)) { where[i] = -1; continue; }
+      if (!columns.mean[i] || !hasLabel(i)) { where[i] = -1; continue; }
       where[i] = Math.floor((map.px(i) - inner.x) / map.cell) + across * Math.floor((map.py(i) - inner.y) / map.cell);
       most = Math.max(most, ++counts[where[i]]);
       many++;
@@ -153,12 +153,12 @@
     const along = { mean: (v) => inner.y + (1 - place("mean", v)) * inner.height, variability: (v) => inner.x + place("variability", v) * inner.width };
     const range = (name) => [back(name, 1), back(name, STEPS + 1)];
     pen.textAlign = "right";
-    for (const [v, y] of rounded(...range("mean"), along.mean, 26)) {
+    for (const [v, y] of roundTicks(...range("mean"), along.mean, 26)) {
       pen.beginPath(); pen.moveTo(inner.x, y); pen.lineTo(width - 12, y); pen.stroke();
       pen.fillText(power(v), inner.x - 6, y + 4);
     }
     pen.textAlign = "center";
-    for (const [v, x] of rounded(...range("variability"), along.variability, 44)) pen.fillText(power(v), clamp(x, inner.x + 6, width - 22), height - 26);
+    for (const [v, x] of roundTicks(...range("variability"), along.variability, 44)) pen.fillText(power(v), clamp(x, inner.x + 6, width - 22), height - 26);
     pen.fillText("variability: standard deviation over the epochs", inner.x + inner.width / 2, height - 6, inner.width);
     pen.save(); pen.translate(11, inner.y + inner.height / 2); pen.rotate(-Math.PI / 2); pen.fillText("mean score", 0, 0); pen.restore();
   }
@@ -170,7 +170,7 @@
       pen.fillStyle = colour(name); pen.strokeStyle = colour("card");
       for (const i of rows) if (columns.mean[i]) { pen.beginPath(); pen.arc(map.px(i), map.py(i), radius, 0, 7); pen.fill(); pen.stroke(); }
     };
-    if (count && count <= 20000) dots(chosen(), "c3", 2.5);
+    if (count && count <= 20000) dots(selectedRows(), "c3", 2.5);
     dots(listed, "c2", 3.5);
     if (picked >= 0 && columns.mean[picked]) {
       pen.strokeStyle = colour("ink"); pen.lineWidth = 2;
@@ -186,7 +186,7 @@
   function nearest(x, y) {
     let [best, least] = [-1, Infinity];
     for (let i = 0; i < data.size; i++) {
-      if (!columns.mean[i] || !allowed(i)) continue;
+      if (!columns.mean[i] || !hasLabel(i)) continue;
       const far = (map.px(i) - x) ** 2 + (map.py(i) - y) ** 2;
       if (far < least) [best, least] = [i, far];
     }
@@ -196,7 +196,7 @@
   function selectWithin({ x, y, to }) {
     const [x0, x1, y0, y1] = [Math.min(x, to.x), Math.max(x, to.x), Math.min(y, to.y), Math.max(y, to.y)];
     for (let i = 0; i < data.size; i++) {
-      if (!columns.mean[i] || !allowed(i)) continue;
+      if (!columns.mean[i] || !hasLabel(i)) continue;
       const [px, py] = [map.px(i), map.py(i)];
       if (px >= x0 && px <= x1 && py >= y0 && py <= y1) select(i, true);
     }
@@ -236,9 +236,9 @@
     });
   }
 
-  // -- one sample -----------------------------------------------------------------------------------------------------
+  // -- one sample ----------------------------------------------------------------------------------------------------
 
-  function followedRow(index) { // its place among the samples whose scores by epoch are on the page, which are in order
+  function followedRow(index) { // the row of a sample among those whose scores by epoch are on the page; they are sorted
     const rows = columns.followed;
     if (!rows) return index;
     let [low, high] = [0, rows.length];
@@ -250,7 +250,7 @@
     return rows[low] === index ? low : undefined;
   }
   const followedCount = columns.codes ? columns.codes.length / data.known.length : 0;
-  function trajectory(index) { // its score by epoch; null where it was left out; undefined where the page does not have it
+  function trajectory(index) { // a sample's score by epoch; null: left out of the epoch; undefined: not on this page
     if (!columns.codes || index < 0) return undefined;
     const row = followedRow(index);
     if (row === undefined) return undefined;
@@ -273,7 +273,7 @@
     const x = [epochs[0] - 0.5, epochs[epochs.length - 1] + 0.5];
     const height = 190;
     const at = (v) => height - 40 - ((bend(v) - y[0]) / (y[1] - y[0])) * (height - 50);
-    const ticks = rounded(Math.min(...all), Math.max(...all), at, 24).map(([v]) => v);
+    const ticks = roundTicks(Math.min(...all), Math.max(...all), at, 24).map(([v]) => v);
     const { px, py, inner } = frame(svg, {
       width, height, left: 40, bottom: 40, x, y, xLabel: "epoch", xForm: (v) => (Number.isInteger(v) ? String(v) : ""),
       xTicks: [...new Set([epochs[0], Math.round((epochs[0] + epochs[epochs.length - 1]) / 2), epochs[epochs.length - 1]])],
@@ -295,7 +295,7 @@
         if (now) element("line", { class: "cursor", x1: px(epochs[now.k]), x2: px(epochs[now.k]), y1: inner.y, y2: inner.y + inner.height }, marks);
       },
       tell: ({ k }) => ({
-        lines: [{ head: true, text: `epoch ${epochs[k]}` }, { text: scores[k] === null ? "left out" : "score", value: scores[k] === null ? "" : told(scores[k]) }],
+        lines: [{ head: true, text: `epoch ${epochs[k]}` }, { text: scores[k] === null ? "left out" : "score", value: scores[k] === null ? "" : format(scores[k]) }],
         from: px(epochs[k]), to: px(epochs[k]), y: inner.y + 30,
       }),
     };
@@ -304,10 +304,10 @@
   function facts(i) {
     const rows = [];
     if (columns.label) rows.push(["label", data.labels[columns.label[i]]]);
-    rows.push(["last score", told(value("score", i))]);
+    rows.push(["last score", format(value("score", i))]);
     if (columns.mean) {
-      rows.push(["mean score", told(value("mean", i))], ["variability", told(value("variability", i))]);
-      rows.push(["suspicion", suspected(i)]);
+      rows.push(["mean score", format(value("mean", i))], ["variability", format(value("variability", i))]);
+      rows.push(["suspicion", describeSuspicion(i)]);
       rows.push(["trained", `${columns.times_trained[i]} of ${data.known.length} epochs`], ["forgotten", `${columns.forgetting_events[i]} ×`]);
     }
     return rows;
@@ -333,18 +333,18 @@
     if (scroll && innerWidth <= 720) document.querySelector(".detail").scrollIntoView({ block: "nearest" });
   }
 
-  // -- lists, labels, search --------------------------------------------------------------------------------------------
+  // -- lists, labels, search -----------------------------------------------------------------------------------------
 
   function note(i) {
     if (list.column === "forgetting_events") return `forgotten ${columns.forgetting_events[i]} ×`;
-    if (list.column === "suspicion") return suspected(i);
-    return `${{ mean: "mean", variability: "changed by", score: "score" }[list.column]} ${told(value(list.column, i))}`;
+    if (list.column === "suspicion") return describeSuspicion(i);
+    return `${{ mean: "mean", variability: "changed by", score: "score" }[list.column]} ${format(value(list.column, i))}`;
   }
 
   function showList() {
     const { rows, total } = members(list, data.listed);
     listed = rows;
-    document.querySelectorAll(".picker button").forEach((made) => made.setAttribute("aria-pressed", made.dataset.list === list.key));
+    document.querySelectorAll(".picker button").forEach((node) => node.setAttribute("aria-pressed", node.dataset.list === list.key));
     by("about").textContent = `${list.name}: ${list.about}. ${total > rows.length ? `The first ${rows.length} of ${whole(total)}.` : total ? `All ${total}.` : "None."}`;
     by("first").max = Math.max(total, 1);
     by("first").value = Math.max(rows.length, 1);
@@ -382,11 +382,11 @@
     else html("p", "words", place, content.content.textContent.trim().slice(0, 160) || (content.content.querySelector("audio") ? "♪ sound" : ""));
   }
 
-  for (const one of data.lists) {
-    const made = html("button", "", document.querySelector(".picker"), one.name);
-    made.type = "button";
-    made.dataset.list = one.key;
-    made.addEventListener("click", () => { list = one; showList(); if (listed.length) pick(listed[0]); });
+  for (const entry of data.lists) {
+    const node = html("button", "", document.querySelector(".picker"), entry.name);
+    node.type = "button";
+    node.dataset.list = entry.key;
+    node.addEventListener("click", () => { list = entry; showList(); if (listed.length) pick(listed[0]); });
   }
 
   if (columns.label) {
@@ -402,18 +402,18 @@
     const text = by("index").value.trim();
     const index = Number(text);
     const right = text !== "" && Number.isInteger(index) && index >= 0 && index < data.size;
-    by("said").textContent = right ? "" : `Give a number from 0 to ${whole(data.size - 1)}.`;
+    by("message").textContent = right ? "" : `Give a number from 0 to ${whole(data.size - 1)}.`;
     if (right) pick(index, true);
   });
 
-  // -- the selection ----------------------------------------------------------------------------------------------------
+  // -- the selection -------------------------------------------------------------------------------------------------
 
   function select(i, on) {
     if (selected[i] === +on) return;
     selected[i] = +on;
     count += on ? 1 : -1;
   }
-  function chosen() {
+  function selectedRows() {
     const rows = [];
     for (let i = 0; i < data.size; i++) if (selected[i]) rows.push(i);
     return rows;
@@ -437,10 +437,10 @@
     tellSelected();
   });
   by("clear").addEventListener("click", () => { selected.fill(0); count = 0; tellSelected(); });
-  by("csv").addEventListener("click", () => save("indices.csv", "text/csv", `index\n${chosen().join("\n")}\n`));
-  by("json").addEventListener("click", () => save("indices.json", "application/json", JSON.stringify(chosen())));
+  by("csv").addEventListener("click", () => save("indices.csv", "text/csv", `index\n${selectedRows().join("\n")}\n`));
+  by("json").addEventListener("click", () => save("indices.json", "application/json", JSON.stringify(selectedRows())));
 
-  // -- epochs ---------------------------------------------------------------------------------------------------------
+  // -- epochs --------------------------------------------------------------------------------------------------------
 
   function overEpochs(id, name, label, form, floor, ceiling) {
     const points = data.epochs.filter((row) => row[name] !== null).map((row) => ({ epoch: row.epoch + 1, y: name === "kept" ? row.kept / row.total : row[name] }));
@@ -492,13 +492,13 @@
         mark: (now) => { marks.replaceChildren(); if (now) element("rect", { class: "frame", ...box(now.k, now.bin) }, marks); },
         tell: ({ k, bin }) => {
           const { x, y, width: wide } = box(k, bin);
-          return { lines: [{ head: true, text: `epoch ${epochs[k] + 1}` }, { text: `score ${told(edges[bin])} to ${told(edges[bin + 1])}`, value: percent(shares[k][bin], 2) }], from: x, to: x + wide, y };
+          return { lines: [{ head: true, text: `epoch ${epochs[k] + 1}` }, { text: `score ${format(edges[bin])} to ${format(edges[bin + 1])}`, value: percent(shares[k][bin], 2) }], from: x, to: x + wide, y };
         },
       };
     });
   }
 
-  // -- all of it --------------------------------------------------------------------------------------------------------
+  // -- start ---------------------------------------------------------------------------------------------------------
 
   document.querySelectorAll("[data-drawn]").forEach((part) => (part.hidden = false));
   overEpochs("kept", "kept", "Share of the data trained on, per epoch.", (v) => percent(v, 0), 0, 1);

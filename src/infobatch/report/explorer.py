@@ -1,7 +1,6 @@
-"""The page of one run: what was saved, and the sample explorer. It opens with a million samples.
+"""The page of one run: what was saved, and the sample explorer. It can hold a million samples.
 
-The page carries its numbers as one deflated block of bytes, a column after the other; its script unpacks and draws
-them.
+The page carries its numbers as one deflated block of bytes, column after column; its script unpacks and draws them.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..records import title
-from .block import FEW_STEPS, STEPS, TAIL, pack, quantise, scale_of, smallest, tail_steps
+from .block import FEW_STEPS, STEPS, TAIL, narrow_integers, pack, quantise, scale_of, tail_steps
 from .charts import as_json
-from .distribution import Counts, spread
+from .distribution import Counts, bin_scores
 from .numbers import percent
 from .parts import digest, read_part
 
-LISTED = 60  # samples of a list that are shown at once
-PER_LABEL = 200  # suspected labels, over all labels, that can be shown when one label is looked at
-TRAJECTORIES = 1_500_000  # bytes of scores by epoch on the page; with more samples, those of some
-EXHIBITS = 2_500_000  # characters of pictures, texts and sounds on the page
+LISTED = 60  # samples of a list that are shown at a time
+PER_LABEL = 200  # suspected samples that are kept for the lists of single labels, over all labels
+TRAJECTORIES = 1_500_000  # bytes of scores by epoch on the page, at most; beyond it only some samples have them
+EXHIBITS = 2_500_000  # characters of pictures, texts and sounds on the page, at most
 NEVER_LEARNED, NEVER_NEEDED, LEARNED = 1, 2, 4
 Columns = Mapping[str, NDArray[Any]]
 COLUMNS = ("mean", "variability", "suspicion", "times_trained", "forgetting_events")
 
 
 class EpochRow(NamedTuple):
-    """One epoch: samples without pruning, in the plan, trained on, and the noise factor where it is known."""
+    """One epoch: how many samples full data has, the plan keeps, and were trained on; the noise factor where known."""
 
     epoch: int
     total: int
@@ -48,18 +47,18 @@ class Dynamics:
     """What each sample did over the epochs of a history."""
 
     epochs: Sequence[int]
-    thresholds: Sequence[float]  # per epoch: a sample is known where its score is below
+    thresholds: Sequence[float]  # per epoch: a sample with a score below this is known
     columns: Columns  # those of COLUMNS
     never_learned: NDArray[np.bool_]
     never_needed: NDArray[np.bool_]
     learned: NDArray[np.bool_]
-    codes: Sequence[NDArray[np.uint8]]  # per epoch, one per sample; 0: not trained
+    codes: Sequence[NDArray[np.uint8]]  # per epoch, a code per sample; 0: not trained
     values: Sequence[NDArray[np.float32]]  # per epoch, the score of each of the 256 codes
 
 
 @dataclass(frozen=True)
 class RunView:
-    """All that the page tells; ``dynamics`` is None where no history was kept, ``show`` gives a sample as HTML."""
+    """What the page shows; ``dynamics`` is None where no history was kept, ``show`` turns an index into HTML."""
 
     title: str
     method: str
@@ -74,7 +73,7 @@ class RunView:
 
 
 class SampleList(NamedTuple):
-    """Samples that have all bits of ``flags`` and a number in a column, the highest (or lowest) first."""
+    """Samples that have all bits of ``flags`` and a number in ``column``, the highest (or lowest) first."""
 
     key: str
     name: str
@@ -92,26 +91,41 @@ LISTS = (
         "suspicion",
         True,
     ),
-    SampleList("never-learned", "Never learned", "never known; the highest mean first", "mean", True, NEVER_LEARNED),
-    SampleList("forgotten", "Forgotten", "known, then not; the most often first", "forgetting_events", True),
+    SampleList(
+        "never-learned", "Never learned", "known in no epoch; the highest mean score first", "mean", True, NEVER_LEARNED
+    ),
+    SampleList(
+        "forgotten",
+        "Forgotten",
+        "known, and later not known; the most often forgotten first",
+        "forgetting_events",
+        True,
+    ),
     SampleList(
         "useful",
         "Most useful",
-        "not known at some time, known at the end; the most changed first",
+        "not known at first or in between, known at the end; the scores that changed most first",
         "variability",
         True,
         LEARNED,
     ),
-    SampleList("never-needed", "Never needed", "always known; the lowest mean first", "mean", False, NEVER_NEEDED),
+    SampleList(
+        "never-needed",
+        "Never needed",
+        "known whenever they were trained; the lowest mean score first",
+        "mean",
+        False,
+        NEVER_NEEDED,
+    ),
 )
 WITHOUT_HISTORY = (
     SampleList("highest", "Highest last score", "the hardest samples when they were last trained", "score", True),
-    SampleList("lowest", "Lowest last score", "the best-known samples when they were last trained", "score", False),
+    SampleList("lowest", "Lowest last score", "the easiest samples when they were last trained", "score", False),
 )
 
 
 def write(run: RunView, path: str | os.PathLike[str]) -> None:
-    """Write the page to ``path``; its folder is made if it is missing."""
+    """Write the page to ``path``; a missing folder is made."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(run), encoding="utf-8")
@@ -127,11 +141,11 @@ def page(run: RunView) -> str:
         "layout": layout,
         "about": about,
         "labels": list(run.label_names),
-        "lists": [one._asdict() for one in _lists(run)],
+        "lists": [sample_list._asdict() for sample_list in _lists(run)],
         "listed": LISTED,
         "tail": TAIL,
         "epochs": [row._asdict() for row in run.epochs],
-        "distribution": spread(*_score_counts(run)),
+        "distribution": bin_scores(*_score_counts(run)),
         "exhibits": exhibits,
         **_history(run),
     }
@@ -150,7 +164,7 @@ def page(run: RunView) -> str:
     )
 
 
-# -- the words ---------------------------------------------------------------------------------------------------------
+# -- headline and notes ------------------------------------------------------------------------------------------------
 
 
 def _lede(run: RunView) -> str:
@@ -162,7 +176,7 @@ def _notes(run: RunView) -> str:
     if run.dynamics is not None:
         return ""
     return (
-        '<p class="note" role="note">This run kept no history, so that only the last score of each sample is known. '
+        '<p class="note" role="note">This run kept no history, so only the last score of each sample is known. '
         "<code>InfoBatch(..., history=True)</code> adds the map of all samples, suspected labels, samples that were "
         "never learned, forgotten or never needed, and each sample’s scores over the epochs, for one byte per sample "
         "and epoch.</p>"
@@ -176,10 +190,10 @@ def _cards(run: RunView) -> str:
     if noise:
         mean = sum(noise) / len(noise)
         cards.append(("noise", f"{mean:.2f}", "noise factor", f"as if batches were {mean:.2f} times smaller"))
-    if (told := run.dynamics) is not None:
+    if (dynamics := run.dynamics) is not None:
         for what, flags, words in (
-            ("never needed", told.never_needed, "known in every epoch they were trained in"),
-            ("never learned", told.never_learned, "known in no epoch"),
+            ("never needed", dynamics.never_needed, "known in every epoch they were trained in"),
+            ("never learned", dynamics.never_learned, "known in no epoch"),
         ):
             count = int(flags.sum())
             cards.append((what, f"{count:,}", what, f"{percent(count / run.size)} of the samples: {words}"))
@@ -197,54 +211,54 @@ def _lists(run: RunView) -> tuple[SampleList, ...]:
 
 
 def _columns(run: RunView) -> tuple[dict[str, NDArray[Any]], dict[str, dict[str, float]]]:
-    """(columns of small whole numbers, how the numbers that they stand for are had back)."""
+    """(columns of small whole numbers, what turns them back into the numbers they stand for)."""
     columns: dict[str, NDArray[Any]] = {}
     about: dict[str, dict[str, float]] = {}
-    told = run.dynamics
-    scale = scale_of(run.scores if told is None else told.columns["mean"])
-    columns["score"], about["score"] = quantise(run.scores, scale, STEPS if told is None else FEW_STEPS)
-    if told is not None:
+    dynamics = run.dynamics
+    scale = scale_of(run.scores if dynamics is None else dynamics.columns["mean"])
+    columns["score"], about["score"] = quantise(run.scores, scale, STEPS if dynamics is None else FEW_STEPS)
+    if dynamics is not None:
         for name in ("mean", "variability"):
-            columns[name], about[name] = quantise(told.columns[name], scale)
-        columns["suspicion"] = tail_steps(told.columns["suspicion"])
+            columns[name], about[name] = quantise(dynamics.columns[name], scale)
+        columns["suspicion"] = tail_steps(dynamics.columns["suspicion"])
         for name in ("times_trained", "forgetting_events"):
-            columns[name] = smallest(told.columns[name])
-        flags = NEVER_LEARNED * told.never_learned + NEVER_NEEDED * told.never_needed + LEARNED * told.learned
-        columns["flags"] = flags.astype(np.uint8)
+            columns[name] = narrow_integers(dynamics.columns[name])
+        flags = NEVER_LEARNED * dynamics.never_learned + NEVER_NEEDED * dynamics.never_needed
+        columns["flags"] = (flags + LEARNED * dynamics.learned).astype(np.uint8)
     if run.label_codes is not None:
-        columns["label"] = smallest(run.label_codes)
+        columns["label"] = narrow_integers(run.label_codes)
     return columns, about
 
 
-def chosen(one: SampleList, columns: Columns, rows: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
-    """The first ``count`` samples of a list, of those that ``rows`` marks: the page's script takes the same."""
-    keys = columns[one.column].astype(np.int64)
+def take_samples(sample_list: SampleList, columns: Columns, rows: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+    """The first ``count`` samples of a list among those that ``rows`` marks: the same as the page's script takes."""
+    keys = columns[sample_list.column].astype(np.int64)
     within = rows & (keys > 0)
-    if one.flags:
-        within &= (columns["flags"] & one.flags) == one.flags
-    found = np.flatnonzero(within)
-    order = np.argsort(-keys[found] if one.highest else keys[found], kind="stable")
-    return found[order[:count]]
+    if sample_list.flags:
+        within &= (columns["flags"] & sample_list.flags) == sample_list.flags
+    indices = np.flatnonzero(within)
+    order = np.argsort(-keys[indices] if sample_list.highest else keys[indices], kind="stable")
+    return indices[order[:count]]
 
 
-def _shown(run: RunView, columns: Columns) -> list[int]:
-    """The samples that are shown as themselves: first those of the lists, in turn, then some per label."""
+def _samples_to_show(run: RunView, columns: Columns) -> list[int]:
+    """The samples with a picture or text: those asked for, then those of the lists in turn, then some per label."""
     every = np.ones(run.size, bool)
-    lists = [chosen(one, columns, every, LISTED).tolist() for one in _lists(run)]
+    lists = [take_samples(sample_list, columns, every, LISTED).tolist() for sample_list in _lists(run)]
     order = [] if run.wanted is None else run.wanted.tolist()
     order += [row[k] for k in range(LISTED) for row in lists if k < len(row)]
     if run.label_codes is not None and len(run.label_names) <= PER_LABEL:
         each = PER_LABEL // len(run.label_names)
         for code in range(len(run.label_names)):
-            order += chosen(_lists(run)[0], columns, run.label_codes == code, each).tolist()
+            order += take_samples(_lists(run)[0], columns, run.label_codes == code, each).tolist()
     return list(dict.fromkeys(order))
 
 
 def _exhibits(run: RunView, columns: Columns) -> dict[int, str | None]:
-    """The samples as HTML, by index, as many as keep the page small; None for one that only has its scores shown."""
+    """The samples as HTML, by index, as many as keep the page small; None where only the scores are shown."""
     exhibits: dict[int, str | None] = {}
     room = EXHIBITS
-    for index in _shown(run, columns):
+    for index in _samples_to_show(run, columns):
         shown = None if run.show is None or room <= 0 else run.show(index)
         exhibits[index] = shown
         room -= len(shown or "")
@@ -252,36 +266,36 @@ def _exhibits(run: RunView, columns: Columns) -> dict[int, str | None]:
 
 
 def _trajectories(run: RunView, columns: Columns, shown: Sequence[int]) -> dict[str, NDArray[Any]]:
-    """The codes of every epoch, of all samples or of as many as keep the page small: those shown, then by chance."""
-    told = run.dynamics
-    if told is None:
+    """The codes of every epoch, for all samples or for as many as keep the page small: ``shown``, then random ones."""
+    dynamics = run.dynamics
+    if dynamics is None:
         return {}
-    count = min(run.size, max(TRAJECTORIES // len(told.epochs), len(shown)))
+    count = min(run.size, max(TRAJECTORIES // len(dynamics.epochs), len(shown)))
     rows = np.arange(run.size)
     if count < run.size:
         rest = np.setdiff1d(np.random.default_rng(0).choice(run.size, count, replace=False), shown)
         rows = np.sort(np.concatenate([np.asarray(shown, np.int64), rest[: count - len(shown)]]))
-    codes = np.stack([codes[rows] for codes in told.codes])
+    codes = np.stack([codes[rows] for codes in dynamics.codes])
     followed = {} if count == run.size else {"followed": rows.astype(np.uint32)}
     return {**followed, "codes": codes.reshape(-1)}
 
 
 def _history(run: RunView) -> dict[str, Any]:
-    told = run.dynamics
-    if told is None:
+    dynamics = run.dynamics
+    if dynamics is None:
         return {"thresholds": [], "known": []}
-    tables = [np.where(np.isnan(values), 0, values).tolist() for values in told.values]
+    tables = [np.where(np.isnan(values), 0, values).tolist() for values in dynamics.values]
     kinds = list({str(table[-1]): table for table in tables}.values())
     return {
-        "thresholds": list(told.thresholds),
-        "known": list(told.epochs),
+        "thresholds": list(dynamics.thresholds),
+        "known": list(dynamics.epochs),
         "values": kinds,
         "kind": [kinds.index(table) for table in tables],
     }
 
 
 def _score_counts(run: RunView) -> tuple[list[int], list[Counts]]:
-    """(epochs, the scores of the samples that were trained in each); without a history, the last scores."""
+    """(epochs, the scores of the samples trained in each); without a history, the last epoch and the last scores."""
     if run.dynamics is None:
         known = run.scores[np.isfinite(run.scores)].astype(np.float64)
         return [run.epochs[-1].epoch if run.epochs else 0], [(known, np.ones(len(known)))]

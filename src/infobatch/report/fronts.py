@@ -1,4 +1,4 @@
-"""Fronts: what methods lose against what they save, for several comparisons, as pictures and as a Markdown table."""
+"""Fronts: what methods lose against what they save, in several comparisons, as pictures and a Markdown table."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from .statistics import digits_of, spearman, spread
 FORMATS = (".png", ".svg")
 BAND = "#e3efe6"
 BETTER = "difference to full data (positive is better)"
-# Options that say how much is saved: methods that differ in nothing else lie on one line.
+# Options that set how much is saved: methods that differ in these only are joined by a line.
 DIALS = ("cost", "fraction", "noise", "ratio", "saving")
 
 
 @dataclass(frozen=True)
 class Family:
-    """Methods of one kind: how they are named and drawn. The marks tell them apart without their colours."""
+    """How methods of one kind are named and drawn. Each has its own mark, to be told apart without colours."""
 
     name: str
     colour: str
     mark: str
 
 
-# After the colours of Okabe and Ito, for the colour-blind; darker where they would be faint on white.
+# The colours of Okabe and Ito, which the colour-blind can tell apart; darker where they would be faint on white.
 FULL = Family("full data, shortened schedule", "#5c5f66", "s")
 FAMILIES = {
     "full": FULL,
@@ -54,7 +54,7 @@ OTHERS = (("#00785a", "v"), ("#3fa7d6", "P"), ("#5b4bc4", "X"), ("#000000", "<")
 
 @dataclass(frozen=True)
 class Point:
-    """A method of a comparison, with its place among others: its family, and whether its steps stay."""
+    """A method of a comparison, and the family it is drawn with."""
 
     outcome: Outcome
     family: Family
@@ -66,7 +66,7 @@ class Point:
 
     @property
     def line(self) -> tuple[str, ...]:
-        """All of its label but how much is to be saved: points that share it are joined."""
+        """Its label without how much it saves: points with the same line are joined."""
         name = "" if self.family is FULL else self.outcome.method.partition(":")[0]
         settings = options(self.outcome.method).items()
         return (name, *sorted(f"{key}={value}" for key, value in settings if key not in DIALS))
@@ -74,7 +74,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Front:
-    """A comparison: its heading, full data, and all other methods by family, step mode and saving."""
+    """A comparison: its heading, full data, and all other methods sorted by family, step mode and saving."""
 
     heading: str
     full: Outcome
@@ -82,23 +82,24 @@ class Front:
 
     @property
     def about(self) -> str:
-        """What tells comparisons of one data set and model apart."""
+        """Samples, epochs and seeds: what tells comparisons of one data set and model apart."""
         run = self.full.runs[0]
         about = f"{run.total:,} samples, {len(run.kept)} epochs, {_seeds(self.points)}"
-        lost = [point for point in self.points if point.outcome.diverged]
-        return about + (f"\ndiverged, not drawn: {len(lost)} of {len(self.points)} methods" if lost else "")
+        diverged = [point for point in self.points if point.outcome.diverged]
+        return about + (f"\ndiverged, not drawn: {len(diverged)} of {len(self.points)} methods" if diverged else "")
 
     @property
-    def drawn(self) -> list[Point]:
-        """The points with a difference to full data."""
+    def points_to_draw(self) -> list[Point]:
+        """The points that have a difference to full data."""
         return [point for point in self.points if point.outcome.difference is not None]
 
 
 def arrange(comparisons: Sequence[Sequence[RunRecord]], headings: Sequence[str] | None = None) -> list[Front]:
-    """A front for the records of each comparison; without ``headings`` these come from the recipes."""
+    """Make a front of the records of each comparison; without ``headings``, the recipes give the headings."""
     if headings is not None and len(headings) != len(comparisons):
         raise ValueError(
-            f"there must be a title for each comparison, got {len(headings)} titles for {len(comparisons)} comparisons"
+            f"headings must hold a title for each comparison, got {len(headings)} titles for {len(comparisons)} "
+            "comparisons: give as many titles as comparisons, or none"
         )
     kinds = dict.fromkeys(_kind(run.method) for records in comparisons for run in records)
     others = [kind for kind in kinds if kind not in FAMILIES]
@@ -123,7 +124,7 @@ def arrange(comparisons: Sequence[Sequence[RunRecord]], headings: Sequence[str] 
 
 
 def _kind(method: str) -> str:
-    """The name of a method without its options, and of the random ones without what they add.
+    """The name of a method without its options and without what is added to it by a plus sign.
 
     >>> _kind("random+rescale+anneal"), _kind("full:cost=0.5,lr=0.2")
     ('random', 'full')
@@ -147,9 +148,9 @@ def _seeds(points: Sequence[Point]) -> str:
 
 
 def draw(fronts: Sequence[Front], path: str | Path, margin: float) -> None:
-    """A panel per comparison: the difference to full data with its 95 % interval over the samples saved.
+    """Draw a panel per comparison: the difference to full data with its 95 % interval, against the samples saved.
 
-    The text is legible where the picture is 900 pixels wide.
+    The text can be read when the picture is shown 900 pixels wide.
     """
     columns = len(fronts) if len(fronts) < 4 else 2 if len(fronts) == 4 else 3
     rows = -(-len(fronts) // columns)
@@ -162,7 +163,7 @@ def draw(fronts: Sequence[Front], path: str | Path, margin: float) -> None:
     figure.supylabel(BETTER, fontsize=10, color=INK)
     _legend(
         figure,
-        [point for front in fronts for point in front.drawn],
+        [point for front in fronts for point in front.points_to_draw],
         [Patch(color=BAND, label=f"margin {margin:g}; bars: 95 % interval")],
     )
     figure.savefig(path)
@@ -172,8 +173,8 @@ def _draw_front(axes: Axes, front: Front, margin: float, width: int) -> None:
     _dress(axes, front.heading, front.about, "samples saved", width)
     axes.axhspan(-margin, 0, color=BAND, zorder=0)
     axes.axhline(0, color=INK, linewidth=1)
-    ends = [0, -margin]  # of what must be seen
-    for _, line in groupby(front.drawn, key=lambda point: (point.steps_stay, point.line)):
+    ends = [0, -margin]  # values that the axis must cover
+    for _, line in groupby(front.points_to_draw, key=lambda point: (point.steps_stay, point.line)):
         points = list(line)
         style = _style(points[0])
         axes.plot([p.outcome.saved for p in points], [_difference(p) for p in points], markersize=5.5, **style)
@@ -183,7 +184,7 @@ def _draw_front(axes: Axes, front: Front, margin: float, width: int) -> None:
             ends.append(change.mean)
             if len(change.values) > 1:
                 axes.plot([point.outcome.saved] * 2, change.interval, color=point.family.colour, linewidth=1.2)
-            if len(change.values) > 2:  # the interval of two seeds is so long that it would leave nothing to see
+            if len(change.values) > 2:  # the interval of two seeds is so long that nothing else could be seen
                 ends += change.interval
     room = 0.06 * (max(ends) - min(ends)) or 1
     axes.set_ylim(min(ends) - room, max(ends) + room)
@@ -201,30 +202,31 @@ def _difference(point: Point) -> float:
 
 
 def draw_noise(fronts: Sequence[Front], path: str | Path) -> None:
-    """Every run's mean noise factor less 1 against its difference to full data, once for each step mode.
+    """Draw every run's difference to full data against its mean noise factor less 1, in a panel for each step mode.
 
-    Large marks are the means of a method's seeds in a comparison; Spearman's rank correlation is theirs. Full data on
-    a shortened schedule has no noise to tell of (V = 1), and is left out.
+    Large marks are means over the seeds of a method in a comparison; Spearman's rank correlation is that of the means.
+    Full data on a shortened schedule is left out: it has no added noise (V = 1).
     """
     points = [
         point
         for front in fronts
-        for point in front.drawn
+        for point in front.points_to_draw
         if point.family is not FULL and point.outcome.noise is not None
     ]
     if not points:
-        raise ValueError("no run of a pruning method has a noise factor: records of older versions lack it, train anew")
+        raise ValueError(
+            "no run of a pruning method has a noise factor: records of older versions lack it, so train again"
+        )
     figure = Figure(figsize=(9, 4.6), dpi=200, layout="constrained")
     for axes, stay in zip(figure.subplots(1, 2, sharex=True, sharey=True), (True, False), strict=True):
-        own = [point for point in points if point.steps_stay == stay]
+        in_mode = [point for point in points if point.steps_stay == stay]
         diverged = [point for front in fronts for point in front.points if point.outcome.diverged]
-        lost = sum(point.steps_stay == stay for point in diverged)
-        about = _correlation(own) + (f"\ndiverged, not drawn: {lost} of the methods" if lost else "")
+        count = sum(point.steps_stay == stay for point in diverged)
+        about = _correlation(in_mode) + (f"\ndiverged, not drawn: {count} of the methods" if count else "")
         _dress(axes, "Steps that stay" if stay else "Fewer steps", about, "noise factor V − 1", 48)
         axes.axhline(0, color=INK, linewidth=1)
-        for point in own:
-            # Of one pair each: what the run's noise was, and what it lost.
-            places = list(_runs(point))
+        for point in in_mode:
+            places = list(_noise_and_loss(point))
             axes.plot(*zip(*places, strict=True), **_style(point) | {"linestyle": "", "alpha": 0.35}, markersize=3)
             middle = [mean(values) for values in zip(*places, strict=True)]
             axes.plot(middle[:1], middle[1:], **_style(point) | {"linestyle": ""}, markersize=7, zorder=3)
@@ -234,7 +236,8 @@ def draw_noise(fronts: Sequence[Front], path: str | Path) -> None:
     figure.savefig(path)
 
 
-def _runs(point: Point) -> Iterator[tuple[float, float]]:
+def _noise_and_loss(point: Point) -> Iterator[tuple[float, float]]:
+    """The noise factor less 1 and the difference to full data, for each pair."""
     assert point.outcome.difference is not None
     for pair, difference in zip(point.outcome.pairs, point.outcome.difference.values, strict=True):
         if pair.pruned.mean_noise is not None:
@@ -253,7 +256,7 @@ def _correlation(points: Sequence[Point]) -> str:
 
 
 def _dress(axes: Axes, heading: str, about: str, below: str, width: int) -> None:
-    """A bold heading, ``width`` letters wide at most, and below it in small ones what is to be known of the panel."""
+    """Put a bold heading, at most ``width`` letters per line, above the axes, and ``about`` in small letters below."""
     dress(axes, "", below)
     small = about.count("\n") + 1
     lines = "\n".join(wrap(plain(heading), width))
@@ -266,7 +269,7 @@ def _dress(axes: Axes, heading: str, about: str, below: str, width: int) -> None
 
 
 def _style(point: Point) -> dict[str, Any]:
-    """Filled where steps stay, hollow and dashed where there are fewer."""
+    """How a point is drawn: filled where steps stay, hollow and dashed where there are fewer."""
     colour = point.family.colour
     inside, line = (colour, "-") if point.steps_stay else ("white", (0, (4, 2)))
     marks = {"marker": point.family.mark, "markerfacecolor": inside}
@@ -292,7 +295,7 @@ def _legend(figure: Figure, points: Sequence[Point], more: Sequence[Patch]) -> N
 
 
 def markdown(fronts: Sequence[Front], margin: float) -> str:
-    """A table per comparison, a row per method. Seeds are those that it shares with full data."""
+    """A table per comparison with a row per method. Seeds are counted that the method shares with full data."""
     return "\n\n".join(_table(front, margin) for front in fronts) + "\n"
 
 
@@ -311,7 +314,7 @@ def _table(front: Front, margin: float) -> str:
     ]
     for outcome in (point.outcome for point in front.points):
         noise = ["" if outcome.noise is None else f"{outcome.noise:.2f}"] if noisy else []
-        change = "" if outcome.difference is None else outcome.difference.told(f"+.{digits}f")
+        change = "" if outcome.difference is None else outcome.difference.describe(f"+.{digits}f")
         verdict = outcome.verdict(margin) if outcome.pairs else "shares no seed with full data"
         cells = [
             f"`{outcome.method}`",

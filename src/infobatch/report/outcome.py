@@ -1,4 +1,4 @@
-"""What every method of a comparison came to: its curves over the seeds, and its pairs with full data."""
+"""The result of every method of a comparison: its curves over the seeds, and its pairs with full data."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from itertools import accumulate
 from statistics import mean, median, stdev
 
 from ..records import SCORE_EDGES, Pair, RunRecord, options, title
-from .statistics import FEWEST, Difference, paired, t_quantile
+from .statistics import FEWEST, Difference, pair_runs, t_quantile
 
 
 @dataclass(frozen=True)
 class Band:
     """A mean over seeds per epoch, and how far its 95 % interval reaches to either side.
 
-    It has no interval with fewer than three seeds: that of two, 13 standard errors, would dwarf every curve.
+    Fewer than three seeds have no interval: with two it would be 13 standard errors long and dwarf every curve.
     """
 
     mean: tuple[float, ...]
@@ -24,7 +24,7 @@ class Band:
 
     @classmethod
     def of(cls, curves: Sequence[Sequence[float]]) -> Band:
-        """From one curve per seed, as far as all of them go.
+        """Make a band from one curve per seed; it ends where the shortest curve ends.
 
         >>> Band.of([[1.0, 2.0], [3.0, 2.0]]).mean, Band.of([[1.0, 2.0]]).reach
         ((2.0, 2.0), None)
@@ -38,9 +38,9 @@ class Band:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A method's runs, and those of them that share a seed with a run on full data.
+    """A method's runs, and its pairs: the runs that share a seed with a run on full data.
 
-    ``number`` tells methods apart by colour: 0 is full data, whether or not it was run.
+    ``number`` decides the method's colour: 0 is full data, whether or not it was run.
     """
 
     method: str
@@ -50,68 +50,68 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """How the method is called in front of readers."""
+        """The method's name in tables and on pages."""
         return title(self.method)
 
     @property
     def diverged(self) -> tuple[int, ...]:
-        """The seeds that ended without a number, here or on full data: nothing can be said of the difference."""
+        """The seeds whose metric is not finite at the end, here or on full data; then there is no difference."""
         return tuple(p.full.seed for p in self.pairs if not math.isfinite(p.full.value + p.pruned.value))
 
     @property
     def difference(self) -> Difference | None:
-        """To full data, seed by seed; None without a pair or where a run diverged."""
+        """The difference to full data, seed by seed; None without a pair or where a run diverged."""
         if not self.pairs or self.diverged:
             return None
         full, pruned = [p.full.value for p in self.pairs], [p.pruned.value for p in self.pairs]
         return Difference.of(full, pruned, self.runs[0].higher_is_better)
 
     def verdict(self, margin: float) -> str:
-        """What the difference says; nothing without a pair, as for full data itself."""
+        """The verdict on the difference; empty without a pair, as for full data itself."""
         if self.diverged:
             return "a run diverged"
         return "" if self.difference is None else self.difference.verdict(margin)
 
     @property
     def compared(self) -> tuple[RunRecord, ...]:
-        """The runs that all figures speak of: those with a partner on full data, or all where none has one."""
+        """The runs that all figures are taken from: those paired with full data, or all where no pair exists."""
         return tuple(pair.pruned for pair in self.pairs) or self.runs
 
     @property
     def values(self) -> list[float]:
-        """The metric at the end."""
+        """The metric of these runs at the end of training."""
         return [run.value for run in self.compared]
 
     @property
     def saved(self) -> float:
-        """The share of full data's samples that was not trained on."""
+        """The share of full data's samples that the method did not train on."""
         if not self.pairs:
             return mean(run.saving for run in self.runs)
         return 1 - mean(p.pruned.samples / p.full.samples for p in self.pairs)
 
     @property
     def noise(self) -> float | None:
-        """The mean noise factor; None where no record has it."""
+        """The mean noise factor; None where no record holds it."""
         values = [run.mean_noise for run in self.compared if run.mean_noise is not None]
         return mean(values) if values else None
 
     @property
     def ideal(self) -> float | None:
-        """The speed-up if time went with the samples alone, the median of the pairs."""
+        """The speed-up if time depended on the number of samples alone, as the median of the pairs."""
         return median(pair.ideal for pair in self.pairs) if self.pairs else None
 
     @property
     def realised(self) -> float | None:
-        """The speed-up as measured, the median of the pairs; None where a run did not take turns with full data."""
+        """The measured speed-up, as the median of the pairs; None where a run did not take turns with full data."""
         ratios = [pair.realised for pair in self.pairs]
         known = [ratio for ratio in ratios if ratio is not None]
         return median(known) if known and len(known) == len(ratios) else None
 
     @property
     def efficiencies(self) -> list[float]:
-        """Realised ÷ ideal speed-up of each pair, where all of them took turns."""
-        found = [pair.efficiency for pair in self.pairs]
-        return [ratio for ratio in found if ratio is not None] if self.realised is not None else []
+        """Realised ÷ ideal speed-up of each pair; empty where a run did not take turns with full data."""
+        ratios = [pair.efficiency for pair in self.pairs]
+        return [ratio for ratio in ratios if ratio is not None] if self.realised is not None else []
 
     @property
     def samples(self) -> tuple[float, ...]:
@@ -120,7 +120,7 @@ class Outcome:
 
     @property
     def noise_band(self) -> Band | None:
-        """The noise factor per epoch, of the runs whose records have it."""
+        """The noise factor per epoch, from the runs whose records hold it."""
         curves = [run.noise for run in self.runs if run.noise]
         return Band.of(curves) if curves else None
 
@@ -130,13 +130,14 @@ class Outcome:
 
 
 def outcomes(records: Sequence[RunRecord]) -> list[Outcome]:
-    """One per method, full data first, the others in the order in which they appear. Raises on what is no comparison.
+    """One outcome per method: full data first, the others in the order in which they appear.
 
-    Runs of one comparison share the data, the metric and the recipe; only the number of epochs may differ, as for
-    full data on a shortened schedule, and the learning rate of a method that has its own (``full:cost=0.5,lr=0.2``).
+    Runs of one comparison share the data, the metric and the recipe; others raise a ValueError. Only the number of
+    epochs may differ (full data on a shortened schedule), and the learning rate of a method that sets its own
+    (``full:cost=0.5,lr=0.2``).
     """
     if not records:
-        raise ValueError("records must hold at least one run, got none: train something first")
+        raise ValueError("records must hold at least one run, got none: train a method first")
     first = next((run for run in records if run.method == "full"), records[0])
     seen = set[tuple[str, int]]()
     for run in records:
@@ -144,7 +145,7 @@ def outcomes(records: Sequence[RunRecord]) -> list[Outcome]:
             raise ValueError(f"records must hold a run once, got {run.method!r} with seed {run.seed} twice: drop one")
         seen.add((run.method, run.seed))
         _check(run)
-        ours, theirs = _defining(first), _defining(run)
+        ours, theirs = _shared_settings(first), _shared_settings(run)
         own_lr = any("lr" in options(each.method) for each in (first, run))
         for key in ours | theirs:
             if not (own_lr and key == "recipe's lr") and ours.get(key) != theirs.get(key):
@@ -152,24 +153,24 @@ def outcomes(records: Sequence[RunRecord]) -> list[Outcome]:
                     f"records must share one {key}, got {ours.get(key)!r} ({first.method}, seed {first.seed}) and "
                     f"{theirs.get(key)!r} ({run.method}, seed {run.seed}): report them apart"
                 )
-    return by_method(records)
+    return group_by_method(records)
 
 
-def by_method(records: Sequence[RunRecord]) -> list[Outcome]:
-    """As :func:`outcomes`, for records that are known to be of one comparison."""
+def group_by_method(records: Sequence[RunRecord]) -> list[Outcome]:
+    """The same as :func:`outcomes`, without its checks: for records that are known to be of one comparison."""
     methods = ["full", *dict.fromkeys(run.method for run in records if run.method != "full")]
-    found = [_outcome(records, method, number) for number, method in enumerate(methods)]
-    return [outcome for outcome in found if outcome.runs]
+    candidates = [_outcome(records, method, number) for number, method in enumerate(methods)]
+    return [outcome for outcome in candidates if outcome.runs]
 
 
 def _outcome(records: Sequence[RunRecord], method: str, number: int) -> Outcome:
     own = sorted((run for run in records if run.method == method), key=lambda run: run.seed)
-    pairs = [] if method == "full" else [Pair(full, run) for full, run in paired(records, method)]
+    pairs = [] if method == "full" else [Pair(full, run) for full, run in pair_runs(records, method)]
     return Outcome(method, number, tuple(own), tuple(pairs))
 
 
 def _check(run: RunRecord) -> None:
-    """Raise on a record that cannot be of a training."""
+    """Raise a ValueError where a record contradicts itself."""
     who, epochs = f"{run.method!r} with seed {run.seed}", len(run.kept)
     if not epochs or {len(run.losses), len(run.times), len(run.values)} != {epochs}:
         lengths = f"{epochs}, {len(run.losses)}, {len(run.times)} and {len(run.values)}"
@@ -184,7 +185,8 @@ def _check(run: RunRecord) -> None:
         raise ValueError(f"histograms must have {bins} counts for each of the {epochs} epochs, or be empty ({who})")
 
 
-def _defining(run: RunRecord) -> dict[str, object]:
+def _shared_settings(run: RunRecord) -> dict[str, object]:
+    """What all runs of one comparison have in common."""
     recipe = {f"recipe's {key}": value for key, value in run.recipe.items() if key != "epochs"}
     return {"metric": run.metric, "higher_is_better": run.higher_is_better, "total": run.total, **recipe}
 

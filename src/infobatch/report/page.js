@@ -1,4 +1,4 @@
-// Draws the report's charts from the JSON block above, with what chart.js has.
+// Draws the report's charts from the JSON block above, with the tools of chart.js.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -12,7 +12,7 @@
   const { chart, clamp, element, finite, fixed, frame, html, key, loss, percent, redrawAll, short, superscript } = kit;
   const signed = (value) => (value > 0 ? "+" : "") + fixed(value, data.digits);
 
-  // -- curves: a line per method with its band ------------------------------------------------------------------------
+  // -- curves: a line per method with its band -----------------------------------------------------------------------
 
   function curves(id, { label, along, start = 0, xLabel, xForm, yForm, form, floor = null, ceiling = null, zooms = false }) {
     chart(id, label, (svg, width) => {
@@ -104,11 +104,11 @@
   });
   curves("noise", {
     ...overEpochs, yForm: short, floor: 1,
-    label: "Noise factor of each method, per epoch: as if batches were so many times smaller.",
+    label: "Noise factor of each method, per epoch. A factor of 1.2: as if batches were 1.2 times smaller.",
     form: (p) => plusMinus(p, (v) => fixed(v, 2)),
   });
 
-  // -- paired differences: a row per method ---------------------------------------------------------------------------
+  // -- paired differences: a row per method --------------------------------------------------------------------------
 
   chart("difference", "Paired difference of each method to full data with its 95 % interval, and the margin.", (svg, width) => {
     const rows = methods.filter((method, i) => !hidden.has(i) && method.difference);
@@ -164,7 +164,7 @@
     };
   });
 
-  // -- scores: per epoch, how many lie where --------------------------------------------------------------------------
+  // -- scores: how they are distributed in each epoch ----------------------------------------------------------------
 
   chart("scores", "Distribution of the scores over the epochs, for the method picked above.", (svg, width) => {
     const { colour, scores } = methods.find((method) => method.number === picked);
@@ -208,22 +208,22 @@
     };
   });
 
-  // -- what can be switched -------------------------------------------------------------------------------------------
+  // -- switches: legend, zoom and method -----------------------------------------------------------------------------
 
   function button(parent, method, pressed, act) {
-    const made = html("button", "", parent);
-    made.type = "button";
-    key(method, made);
-    made.append(method.name);
-    made.setAttribute("aria-pressed", pressed);
-    made.addEventListener("click", () => act(made));
-    return made;
+    const node = html("button", "", parent);
+    node.type = "button";
+    key(method, node);
+    node.append(method.name);
+    node.setAttribute("aria-pressed", pressed);
+    node.addEventListener("click", () => act(node));
+    return node;
   }
 
   const legend = document.querySelector(".legend");
-  methods.forEach((method, i) => button(legend, method, true, (made) => {
+  methods.forEach((method, i) => button(legend, method, true, (node) => {
     if (!hidden.delete(i)) hidden.add(i);
-    made.setAttribute("aria-pressed", !hidden.has(i));
+    node.setAttribute("aria-pressed", !hidden.has(i));
     redrawAll();
   }));
 
@@ -236,14 +236,14 @@
 
   function pick(number) {
     picked = number;
-    const is = (found) => found === String(number);
-    document.querySelectorAll(".picker button").forEach((made) => made.setAttribute("aria-pressed", is(made.dataset.method)));
-    document.querySelectorAll("[data-samples]").forEach((part) => (part.hidden = !is(part.dataset.samples)));
+    const matches = (value) => value === String(number);
+    document.querySelectorAll(".picker button").forEach((node) => node.setAttribute("aria-pressed", matches(node.dataset.method)));
+    document.querySelectorAll("[data-samples]").forEach((part) => (part.hidden = !matches(part.dataset.samples)));
   }
 
   const picker = document.querySelector(".picker");
   if (picker) {
-    for (const method of methods.filter((found) => found.inside)) {
+    for (const method of methods.filter(({ inside }) => inside)) {
       button(picker, method, false, () => { pick(method.number); redrawAll(); }).dataset.method = method.number;
     }
     pick(picked);

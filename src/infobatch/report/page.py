@@ -1,7 +1,7 @@
-"""The report: one HTML page that needs no network, for a phone as for a desk, by day and by night.
+"""The report: one HTML page that needs no network, for small and large screens, light and dark.
 
-Headline and tables are plain HTML; a small script draws the charts from the JSON that the page carries. Beside this
-file lie the page's frame, its style and its script.
+Headline and tables are plain HTML; a small script draws the charts from the JSON that the page carries. The page's
+frame, style and script lie beside this file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..records import RunRecord
-from .album import Album, Pictures, hardest, most_pruned
+from .album import Album, Pictures, list_hardest, list_most_pruned
 from .charts import as_json, chart_data, colour, has_inside
 from .numbers import percent
 from .outcome import Outcome
@@ -26,8 +26,8 @@ from .parts import digest, read_part
 from .results import Note, Results, name_seeds, place
 from .statistics import FEWEST, digits_of
 
-TITLE = "Trained on fewer samples"  # where records do not name their data
-# The chart of the noise factor, for records that have it.
+TITLE = "Trained on fewer samples"  # of the page where records do not name their data
+# The chart of the noise factor, shown where records hold it.
 NOISE = """<figure>
 <figcaption><b>Noise factor</b> <span>per epoch; 1.2: as if batches were 1.2 times smaller</span></figcaption>
 <div class="chart" id="noise"></div>
@@ -37,8 +37,8 @@ NOISE = """<figure>
 def write(results: Results, path: str | Path, *, pictures: Pictures | None = None, title: str | None = None) -> None:
     """Write the page of a comparison to ``path``.
 
-    ``pictures`` shows samples by their index: an image of height × width × channels bytes, and a caption. Without a
-    ``title`` the page is named after the data.
+    ``pictures`` holds, for the indices of samples, an image of height × width × channels bytes and a caption. Without
+    a ``title`` the page is named after the data.
     """
     if title is None:
         data = sorted({str(run.recipe["dataset"]) for run in results.runs if "dataset" in run.recipe})
@@ -47,23 +47,23 @@ def write(results: Results, path: str | Path, *, pictures: Pictures | None = Non
 
 
 def _page(results: Results, album: Album, title: str) -> str:
-    found, margin, digits = results.methods, results.margin, results.digits
+    outcomes, margin, digits = results.methods, results.margin, results.digits
     frame, style, script = read_part("page.html"), read_part("page.css"), read_part("chart.js", "page.js")
     metric, notes = results.metric, list(results.notes())
     return Template(frame).substitute(
         title=_text(title),
-        lede=_text(_lede(found, margin)),
+        lede=_text(_lede(outcomes, margin)),
         metric=_text(metric[:1].upper() + metric[1:]),
         warnings="\n".join(_note(note) for note in notes if note.loud),
         notes="\n".join(_note(note) for note in notes if not note.loud),
-        cards="\n".join(_card(outcome, margin, digits) for outcome in found if outcome.method != "full"),
-        spread=_curves_shown(found),
-        results=_results(found, margin, digits) + _further(results),
-        cost=_cost(found),
-        noise=NOISE if _noisy(found) else "",
-        inside=_inside(found, album),
-        made=_made(results.runs),
-        data=as_json(chart_data(found, margin, digits)),
+        cards="\n".join(_card(outcome, margin, digits) for outcome in outcomes if outcome.method != "full"),
+        spread=_describe_curves(outcomes),
+        results=_results_table(outcomes, margin, digits) + _further_tables(results),
+        cost=_cost_table(outcomes),
+        noise=NOISE if _has_noise(outcomes) else "",
+        inside=_scores_and_samples(outcomes, album),
+        made=_provenance(results.runs),
+        data=as_json(chart_data(outcomes, margin, digits)),
         style=style,
         style_hash=digest(style),
         script=script,
@@ -71,17 +71,19 @@ def _page(results: Results, album: Album, title: str) -> str:
     )
 
 
-# -- the words ---------------------------------------------------------------------------------------------------------
+# -- headline and notes ------------------------------------------------------------------------------------------------
 
 
-def _lede(found: Sequence[Outcome], margin: float) -> str:
-    runs = [run for outcome in found for run in outcome.runs]
+def _lede(outcomes: Sequence[Outcome], margin: float) -> str:
+    runs = [run for outcome in outcomes for run in outcome.runs]
     recipe, first = runs[0].recipe, runs[0]
     epochs = sorted({len(run.kept) for run in runs})
-    what = [str(recipe[key]) for key in ("dataset", "model") if key in recipe]
-    what += [f"{first.total:,} samples", f"{' to '.join(map(str, epochs[:: len(epochs) - 1 or 1]))} epochs"]
+    facts = [str(recipe[key]) for key in ("dataset", "model") if key in recipe]
+    facts += [f"{first.total:,} samples", f"{' to '.join(map(str, epochs[:: len(epochs) - 1 or 1]))} epochs"]
     better = "higher" if first.higher_is_better else "lower"
-    return f"{', '.join(what)}. Judged by {first.metric} ({better} is better) at the end; margin {margin:g}."
+    return (
+        f"{', '.join(facts)}. Judged by {first.metric} ({better} is better) at the end of training; margin {margin:g}."
+    )
 
 
 def _note(note: Note) -> str:
@@ -93,23 +95,23 @@ def _card(outcome: Outcome, margin: float, digits: int) -> str:
     change = outcome.difference
     metric = _text(outcome.runs[0].metric)
     if change is None:
-        said = '<p class="soft">no difference to full data to tell</p>'
+        words = '<p class="soft">no difference to full data</p>'
     else:
         seeds = f"{len(outcome.pairs)} paired seeds" if len(outcome.pairs) > 1 else "one seed, no result"
-        said = f"<p>{_gain(change.mean, digits, outcome.runs[0].higher_is_better)} in {metric}</p>"
-        said += f'<p class="soft">{_interval(outcome, digits)}{seeds}</p>'
+        words = f"<p>{_gain(change.mean, digits, outcome.runs[0].higher_is_better)} in {metric}</p>"
+        words += f'<p class="soft">{_interval(outcome, digits)}{seeds}</p>'
     noise = ""
-    if outcome.noise is not None and outcome.noise >= 1.005:  # on full data batches are what they are
+    if outcome.noise is not None and outcome.noise >= 1.005:  # not for full data, whose factor is 1
         noise = f'<p class="soft">as if batches were {outcome.noise:.2f} times smaller</p>'
     return (
         f'<article class="card"><h2>{_key(outcome)}{_text(outcome.name)}</h2>'
-        f'<p class="big">{percent(outcome.saved)} <small>fewer samples</small></p>{noise}{said}'
+        f'<p class="big">{percent(outcome.saved)} <small>fewer samples</small></p>{noise}{words}'
         f"<p>{_verdict(outcome, margin)}</p></article>"
     )
 
 
 def _gain(difference: float, digits: int, higher_is_better: bool) -> str:
-    """A difference, as a number and, where a higher value of the metric is not the better one, in words.
+    """A difference as a number; where a lower value of the metric is better, followed by better or worse.
 
     >>> _gain(0.19, 2, True), _gain(-0.01, 3, False)
     ('<b>+0.19</b>', '<b>0.010</b> worse')
@@ -127,7 +129,7 @@ def _interval(outcome: Outcome, digits: int) -> str:
 
 
 def _verdict(outcome: Outcome, margin: float) -> str:
-    """As a badge."""
+    """The verdict as a badge."""
     if outcome.diverged:
         return f'<span class="verdict bad">✗ {name_seeds(outcome.diverged)} diverged</span>'
     if outcome.difference is None:
@@ -140,63 +142,64 @@ def _verdict(outcome: Outcome, margin: float) -> str:
 # -- the tables --------------------------------------------------------------------------------------------------------
 
 
-def _results(found: Sequence[Outcome], margin: float, digits: int) -> str:
-    metric, several = found[0].runs[0].metric, _several(found)
+def _results_table(outcomes: Sequence[Outcome], margin: float, digits: int) -> str:
+    metric, several = outcomes[0].runs[0].metric, _has_several_seeds(outcomes)
     heads = [f"{metric}, mean ± sd", "difference, 95 % interval"] if several else [metric, "difference"]
     rows = []
-    for outcome in found:
+    for outcome in outcomes:
         values = outcome.values
         verdict = "" if outcome.method == "full" else _verdict(outcome, margin)
-        rows.append((outcome, [str(len(values)), _spread(values, digits), _paired(outcome, digits), verdict]))
+        rows.append((outcome, [str(len(values)), _spread(values, digits), _difference(outcome, digits), verdict]))
     about = "Differences are taken seed by seed against full data; positive is better."
     return _table("Results", ["seeds", *heads, "verdict"], rows, about)
 
 
-def _further(results: Results) -> str:
-    """What else was measured after training; nothing where nothing was."""
+def _further_tables(results: Results) -> str:
+    """A table for each further measure that was taken after training; empty where there is none."""
     parts = []
-    for judged in results.further:
+    for outcomes in results.further:
         rows = []
-        for outcome in judged:
+        for outcome in outcomes:
             values = outcome.values
             digits = digits_of(abs(mean(values)) / 100) if all(map(math.isfinite, values)) else 2
-            rows.append((outcome, [str(len(values)), _spread(values, digits), _paired(outcome, digits)]))
-        metric = judged[0].runs[0].metric
-        better = "higher" if judged[0].runs[0].higher_is_better else "lower"
+            rows.append((outcome, [str(len(values)), _spread(values, digits), _difference(outcome, digits)]))
+        metric = outcomes[0].runs[0].metric
+        better = "higher" if outcomes[0].runs[0].higher_is_better else "lower"
         about = f"Also measured after training: {metric} ({better} is better). A positive difference is better."
         parts.append(_table("Also measured", ["seeds", metric, "difference, 95 % interval"], rows, about))
     return "".join(parts)
 
 
-def _cost(found: Sequence[Outcome]) -> str:
-    noisy = _noisy(found)
+def _cost_table(outcomes: Sequence[Outcome]) -> str:
+    noisy = _has_noise(outcomes)
     heads = ["samples trained on", "saved", *["noise"] * noisy]
     heads += ["seconds", "ideal speed-up", "realised speed-up", "realised ÷ ideal"]
     rows = []
-    for outcome in found:
+    for outcome in outcomes:
         samples, seconds = (
-            mean(getattr(run, what) for run in outcome.compared) for what in ("samples", "seconds_in_all")
+            mean(getattr(run, name) for run in outcome.compared) for name in ("samples", "seconds_in_all")
         )
         cells = [f"{samples:,.0f}", percent(outcome.saved)]
         if noisy:
             cells.append("" if outcome.noise is None else f"{outcome.noise:.2f}")
         speed = ["" if ratio is None else f"{ratio:.2f} ×" for ratio in (outcome.ideal, outcome.realised)]
-        speed.append(_ranged(outcome.efficiencies) if outcome.efficiencies else "")
+        speed.append(_format_range(outcome.efficiencies) if outcome.efficiencies else "")
         rows.append((outcome, [*cells, f"{seconds:,.1f}", *speed]))
     over = "Samples and seconds are means of the seeds, speed-ups medians of the pairs with full data [least, most]. "
-    about = "Ideal: if time went with the samples alone. Realised: as measured, with what it took to select a subset."
+    about = "Ideal: if time depended on the number of samples alone. Realised: as measured, "
+    about += "with the time to select a subset."
     if noisy:
-        most = max(outcome.noise or 1 for outcome in found)
+        most = max(outcome.noise or 1 for outcome in outcomes)
         about += f" Noise, mean of the epochs: {most:.2f} is as if batches were {most:.2f} times smaller."
-    return _table("Cost", heads, rows, over * _several(found) + about)
+    return _table("Cost", heads, rows, over * _has_several_seeds(outcomes) + about)
 
 
 def _table(label: str, heads: Sequence[str], rows: Sequence[tuple[Outcome, Sequence[str]]], about: str) -> str:
-    """A row per method; the cells are HTML. What is too wide scrolls in its box, not with the page."""
+    """A table with a row per method and cells of HTML. A table wider than the page scrolls in its own box."""
     top = "".join(f'<th scope="col">{_text(head)}</th>' for head in ["method", *heads])
     body = ""
     for outcome, cells in rows:
-        name = _text(outcome.name).replace(":", ":<wbr>").replace(",", ",<wbr>")  # where a line may end
+        name = _text(outcome.name).replace(":", ":<wbr>").replace(",", ",<wbr>")  # places where a line may end
         body += f'<tr><th scope="row">{_key(outcome)}{name}</th>'
         body += "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>\n"
     return (
@@ -206,17 +209,17 @@ def _table(label: str, heads: Sequence[str], rows: Sequence[tuple[Outcome, Seque
     )
 
 
-def _paired(outcome: Outcome, digits: int) -> str:
+def _difference(outcome: Outcome, digits: int) -> str:
     if (change := outcome.difference) is None:
         return ""
     middle, *ends = (_number(value, f"+.{digits}f") for value in (change.mean, *change.interval))
     return f"{middle} [{', '.join(ends)}]" if len(outcome.pairs) > 1 else middle
 
 
-def _ranged(values: Sequence[float]) -> str:
-    """The median, and between what it lies.
+def _format_range(values: Sequence[float]) -> str:
+    """The median [least, most].
 
-    >>> _ranged([1.0]), _ranged([0.9, 1.0, 1.2])
+    >>> _format_range([1.0]), _format_range([0.9, 1.0, 1.2])
     ('1.00', '1.00 [0.90, 1.20]')
     """
     text = f"{median(values):.2f}"
@@ -224,7 +227,7 @@ def _ranged(values: Sequence[float]) -> str:
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
-    """Mean ± sample standard deviation; one value alone has no spread, and what is not a number is named.
+    """Mean ± sample standard deviation; one value alone has no deviation, and values that are not finite no mean.
 
     >>> _spread([0.25], 2), _spread([1.0, 2.0, 3.0], 2), _spread([1.0, float("nan")], 2)
     ('0.25', '2.00 ± 1.00', 'not a number')
@@ -235,16 +238,16 @@ def _spread(values: Sequence[float], digits: int) -> str:
     return text if len(values) == 1 else f"{text} ± {np.std(values, ddof=1):.{digits}f}"
 
 
-def _made(runs: Sequence[RunRecord]) -> str:
-    """Command, environment and recipe; where runs differ, all there is, with how many runs had it."""
+def _provenance(runs: Sequence[RunRecord]) -> str:
+    """Command, environment and recipe; where runs differ, every value with the number of runs that had it."""
     commands = dict.fromkeys(str(run.environment["command"]) for run in runs if "command" in run.environment)
-    shown = "".join(f'<pre class="box" tabindex="0"><code>{_text(command)}</code></pre>' for command in commands)
+    blocks = "".join(f'<pre class="box" tabindex="0"><code>{_text(command)}</code></pre>' for command in commands)
     overhead = sum(run.overhead for run in runs) / sum(run.seconds for run in runs)
     environment = [
         *_facts([place(run) for run in runs]),
         ("time in the library", f"{100 * overhead:.2g} % of training"),
     ]
-    return shown + (
+    return blocks + (
         f'<div class="pair">{_sheet("Environment", environment)}'
         f"{_sheet('Recipe', list(_facts([run.recipe for run in runs])))}</div>"
     )
@@ -252,9 +255,9 @@ def _made(runs: Sequence[RunRecord]) -> str:
 
 def _facts(mappings: Sequence[Any]) -> Iterator[tuple[str, str]]:
     for key in dict.fromkeys(key for mapping in mappings for key in mapping):
-        found = Counter(str(mapping.get(key, "not recorded")) for mapping in mappings)
-        one = len(found) == 1
-        yield str(key), "; ".join(value if one else f"{value} ({count} runs)" for value, count in found.items())
+        counts = Counter(str(mapping.get(key, "not recorded")) for mapping in mappings)
+        same = len(counts) == 1
+        yield str(key), "; ".join(value if same else f"{value} ({count} runs)" for value, count in counts.items())
 
 
 def _sheet(heading: str, facts: Sequence[tuple[str, str]]) -> str:
@@ -267,9 +270,9 @@ def _sheet(heading: str, facts: Sequence[tuple[str, str]]) -> str:
 # -- scores and samples ------------------------------------------------------------------------------------------------
 
 
-def _inside(found: Sequence[Outcome], album: Album) -> str:
-    """The scores' chart and the samples, for one method at a time; without a script, the samples of all of them."""
-    parts = [_samples(outcome, album) for outcome in found if has_inside(outcome)]
+def _scores_and_samples(outcomes: Sequence[Outcome], album: Album) -> str:
+    """The chart of the scores and the samples, for one method at a time; without a script, the samples of all."""
+    parts = [_samples(outcome, album) for outcome in outcomes if has_inside(outcome)]
     if not parts:
         return ""
     return (
@@ -283,15 +286,15 @@ def _inside(found: Sequence[Outcome], album: Album) -> str:
 
 def _samples(outcome: Outcome, album: Album) -> str:
     lists = [
-        ("Hardest", hardest(outcome), "score {:.3g}"),
-        ("Most pruned", most_pruned(outcome), "left out {:.3g} ×"),
+        ("Hardest", list_hardest(outcome), "score {:.3g}"),
+        ("Most pruned", list_most_pruned(outcome), "left out {:.3g} ×"),
     ]
-    shown = "\n".join(
-        f"<div><h3>{what} samples of {_text(outcome.name)}</h3>{album.gallery(samples, len(outcome.runs), form)}</div>"
-        for what, samples, form in lists
+    galleries = "\n".join(
+        f"<div><h3>{kind} samples of {_text(outcome.name)}</h3>{album.gallery(samples, len(outcome.runs), form)}</div>"
+        for kind, samples, form in lists
         if samples
     )
-    return f'<div class="pair" data-samples="{outcome.number}">{shown}</div>\n'
+    return f'<div class="pair" data-samples="{outcome.number}">{galleries}</div>\n'
 
 
 # -- small things ------------------------------------------------------------------------------------------------------
@@ -301,20 +304,20 @@ def _text(value: object) -> str:
     return html.escape(str(value))
 
 
-def _curves_shown(found: Sequence[Outcome]) -> str:
-    """What a curve is, and whether it has an interval."""
-    seeds = max(len(outcome.runs) for outcome in found)
+def _describe_curves(outcomes: Sequence[Outcome]) -> str:
+    """Whether a curve is one seed or a mean, and whether it has an interval."""
+    seeds = max(len(outcome.runs) for outcome in outcomes)
     if seeds < FEWEST:
         return "one seed" if seeds == 1 else "mean of the seeds"
     return "mean of the seeds, shaded: its 95 % interval"
 
 
-def _several(found: Sequence[Outcome]) -> bool:
-    return any(len(outcome.runs) > 1 for outcome in found)
+def _has_several_seeds(outcomes: Sequence[Outcome]) -> bool:
+    return any(len(outcome.runs) > 1 for outcome in outcomes)
 
 
-def _noisy(found: Sequence[Outcome]) -> bool:
-    return any(outcome.noise is not None for outcome in found)
+def _has_noise(outcomes: Sequence[Outcome]) -> bool:
+    return any(outcome.noise is not None for outcome in outcomes)
 
 
 def _key(outcome: Outcome) -> str:
@@ -322,7 +325,7 @@ def _key(outcome: Outcome) -> str:
 
 
 def _number(value: float, form: str) -> str:
-    """With a minus sign, which a hyphen is not; zero has none.
+    """A number as text, with a real minus sign (−) and no sign before zero.
 
     >>> _number(-0.123, "+.2f"), _number(-0.001, "+.2f")
     ('−0.12', '0.00')

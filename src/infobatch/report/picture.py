@@ -1,4 +1,4 @@
-"""What all pictures share: colours, formats, and how axes are dressed."""
+"""What all pictures share: colours, formats, and the look of their axes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FULL, PRUNED, SAVED, INK, FAINT = "#9a9a9a", "#0072b2", "#e6eef4", "#262626", "#
 
 
 def dress(axes: Axes, heading: str, below: str) -> None:
-    """A title that says what is seen, at the left; no frame but the axes."""
+    """Put a title at the left and a label below the axis, and remove the frame except for the axes."""
     axes.set_title(heading, loc="left", fontsize=12, color=INK, pad=10)
     axes.set_xlabel(below, color=INK)
     axes.spines[["top", "right"]].set_visible(False)
@@ -21,5 +21,5 @@ def dress(axes: Axes, heading: str, below: str) -> None:
 
 
 def plain(text: str) -> str:
-    """Without what matplotlib would take for mathematics."""
+    """Escape the dollar signs, which matplotlib would read as mathematics."""
     return text.replace("$", r"\$")

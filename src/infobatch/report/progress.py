@@ -1,4 +1,4 @@
-"""Runs as they go on: live bars on a terminal, a line per epoch anywhere else, and how long it will still take."""
+"""The progress of runs: live bars on a terminal, a line per epoch anywhere else, and the time left."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from ..records import Tick, title
 
-BARS = 16  # more are not shown at once: those of finished runs go
+BARS = 16  # shown at once, at most: bars of finished runs are hidden first
 
 
 class TimeLeft:
-    """How long the epochs that are still to be trained will take, at the pace of those that are done.
+    """The time that the remaining epochs will take, at the pace of those that are done.
 
-    The clock is the wall's: it counts what lies between epochs too. ``epochs`` are those of all runs.
+    It is wall-clock time, and so includes the time between epochs. ``epochs`` is their number over all runs.
     """
 
     def __init__(self, epochs: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -28,10 +28,10 @@ class TimeLeft:
         self._place: dict[tuple[str, int], float] = {}
 
     def note(self, tick: Tick) -> None:
-        """A run has come so far."""
+        """Count the progress of a run."""
         key, at = (tick.method, tick.seed), tick.epoch + tick.done / tick.kept
         before = self._place.get(key)
-        if before is None or at < before:  # a new run, which may go on where it was interrupted
+        if before is None or at < before:  # a new run, perhaps resumed after some epochs
             before = tick.epoch
             self.epochs -= before
         self._done += at - before
@@ -60,10 +60,10 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def shown(console: Console, left: TimeLeft | None = None) -> Iterator[Callable[[Tick], None]]:
-    """Yields what to call with each tick."""
+def show_progress(console: Console, left: TimeLeft | None = None) -> Iterator[Callable[[Tick], None]]:
+    """Yield a function to call with each tick; it shows the progress on the console."""
     if not console.is_terminal:
-        yield lambda tick: _line(console, tick, left)
+        yield lambda tick: _print_line(console, tick, left)
         return
     bars: dict[tuple[int, str], TaskID] = {}
     columns = (
@@ -84,7 +84,7 @@ def shown(console: Console, left: TimeLeft | None = None) -> Iterator[Callable[[
             key = (tick.seed, tick.method)
             fields: dict[str, Any] = {
                 "at": f"epoch {tick.epoch + 1}/{tick.epochs}",
-                "share": f"{tick.kept / tick.total:4.0%} of the data{_expected(tick)}",
+                "share": f"{tick.kept / tick.total:4.0%} of the data{_format_saving(tick)}",
                 "loss": f"loss {tick.loss:.3f}",
                 "seconds": f"{tick.seconds:5.1f} s",
             }
@@ -101,24 +101,24 @@ def shown(console: Console, left: TimeLeft | None = None) -> Iterator[Callable[[
 
 
 def _make_room(progress: Progress) -> None:
-    """Hide the bar of a run that is finished if there are too many."""
+    """Hide the bar of a finished run if there are too many."""
     visible = [task for task in progress.tasks if task.visible]
     done = [task for task in visible if task.finished]
     if len(visible) >= BARS and done:
         progress.update(done[0].id, visible=False)
 
 
-def _expected(tick: Tick) -> str:
+def _format_saving(tick: Tick) -> str:
     return f", saving {tick.saving:.0%} in all" if tick.saving else ""
 
 
-def _line(console: Console, tick: Tick, left: TimeLeft | None) -> None:
+def _print_line(console: Console, tick: Tick, left: TimeLeft | None) -> None:
     if left is not None:
         left.note(tick)
     if tick.done == tick.kept:
         console.print(
             f"{title(tick.method):<10} seed {tick.seed}  epoch {tick.epoch + 1:>3}/{tick.epochs}  "
-            f"{tick.kept:>6,} samples ({tick.kept / tick.total:4.0%}){_expected(tick)}  loss {tick.loss:.3f}  "
+            f"{tick.kept:>6,} samples ({tick.kept / tick.total:4.0%}){_format_saving(tick)}  loss {tick.loss:.3f}  "
             f"{tick.seconds:6.1f} s" + ("" if left is None else f"  {left} left"),
             highlight=False,
             soft_wrap=True,

@@ -1,4 +1,4 @@
-"""Paired differences with their uncertainty, and what may be concluded from them."""
+"""Paired differences with their uncertainty, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEWEST = 3  # paired seeds that a verdict needs
 
 
 def t_quantile(degrees: int) -> float:
-    """By how many standard errors a 95 % interval reaches to either side.
+    """How many standard errors a 95 % interval reaches to either side.
 
     >>> t_quantile(4), round(t_quantile(1000), 3)
     (2.7764, 1.962)
@@ -35,7 +35,7 @@ def t_quantile(degrees: int) -> float:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method's metric less full data's, seed by seed; positive is better, whichever way the metric counts.
+    """A method's metric less full data's, seed by seed; positive is always better, also where a lower metric is.
 
     >>> d = Difference.of([92.0, 91.5, 91.8], [91.9, 91.7, 91.8])
     >>> round(d.mean, 3), [round(x, 2) for x in d.interval], d.verdict(0.5)
@@ -48,7 +48,7 @@ class Difference:
 
     @classmethod
     def of(cls, full: Sequence[float], method: Sequence[float], higher_is_better: bool = True) -> Difference:
-        """From the metrics of paired runs."""
+        """Make the difference from the metrics of paired runs."""
         sign = 1 if higher_is_better else -1
         return cls(tuple(sign * (m - f) for f, m in zip(full, method, strict=True)))
 
@@ -59,24 +59,24 @@ class Difference:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % of the intervals made this way hold the true difference; infinite for one seed, or if a run diverged."""
+        """The 95 % confidence interval of the mean; infinite for one seed, or if a run diverged."""
         n = len(self.values)
         if n < 2 or not all(map(math.isfinite, self.values)):
             return -math.inf, math.inf
         reach = t_quantile(n - 1) * stdev(self.values) / math.sqrt(n)
         return self.mean - reach, self.mean + reach
 
-    def told(self, form: str) -> str:
-        """The mean with its interval, if there is one.
+    def describe(self, form: str) -> str:
+        """The mean with its interval, if there is one, as text.
 
-        >>> Difference((-0.1, -0.3)).told("+.2f"), Difference((0.5,)).told("+.2f")
+        >>> Difference((-0.1, -0.3)).describe("+.2f"), Difference((0.5,)).describe("+.2f")
         ('-0.20 [-1.47, +1.07]', '+0.50')
         """
         low, high = (format(end, form) for end in self.interval)
         return format(self.mean, form) + (f" [{low}, {high}]" if len(self.values) > 1 else "")
 
     def verdict(self, margin: float) -> str:
-        """What the interval says. Fewer than three seeds get no verdict: two may agree by chance.
+        """The verdict that the interval allows. Fewer than three seeds get none: two may agree by chance.
 
         A method whose whole interval lies below 0 is never called lossless, however small the difference.
         """
@@ -86,16 +86,20 @@ class Difference:
             return "too few seeds"
         low, high = self.interval
         if low > -margin:
-            return f"lossless within {margin:g}" if high >= 0 else f"within the margin, worse by {self._lost(margin)}"
+            return (
+                f"lossless within {margin:g}"
+                if high >= 0
+                else f"within the margin, worse by {self._format_loss(margin)}"
+            )
         if high < -margin:
             return f"worse by more than {margin:g}"
-        return "undecided: more seeds" if high >= 0 else f"worse by {self._lost(margin)}"
+        return "undecided: more seeds" if high >= 0 else f"worse by {self._format_loss(margin)}"
 
-    def _lost(self, margin: float) -> str:
+    def _format_loss(self, margin: float) -> str:
         return f"{-self.mean:.{digits_of(margin)}f}"
 
 
-def paired(records: Sequence[RunRecord], method: str, other: str = "full") -> list[tuple[RunRecord, RunRecord]]:
+def pair_runs(records: Sequence[RunRecord], method: str, other: str = "full") -> list[tuple[RunRecord, RunRecord]]:
     """The runs of ``other`` and of ``method`` that share a seed, in the order of the seeds."""
     by_key = {(record.method, record.seed): record for record in records}
     seeds = sorted({record.seed for record in records})
@@ -103,7 +107,7 @@ def paired(records: Sequence[RunRecord], method: str, other: str = "full") -> li
 
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> float:
-    """Spearman's rank correlation; NaN where all values of one are equal. Equal values share the mean of their ranks.
+    """Spearman's rank correlation; NaN where all values on one side are equal. Ties get the mean of their ranks.
 
     >>> round(spearman([1, 2, 3, 4], [2, 4, 3, 9]), 3)
     0.8

@@ -1,4 +1,4 @@
-"""The paper's tables and figures as data: which runs a row stands for, and what the paper reports for it."""
+"""The paper's tables and figures as data: the runs behind each row, and the paper's figures for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...core.checks import check_choice
-from ...report.outcome import by_method
+from ...report.outcome import group_by_method
 from ...report.table import Line
 from .. import recipes
 from ..comparison import Comparison
@@ -25,21 +25,21 @@ class Setup:
     settings: tuple[str, ...] = ()
 
     def place(self, out: Path) -> Path:
-        """Where its runs are kept."""
+        """The folder of its runs."""
         return out / "-".join([self.recipe, *self.settings])
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One row: a method, what it is trained on in each preset, and what the paper reports for it.
+    """One row: a method, its set-up in each preset, and the paper's figures for it.
 
-    A row without a set-up in a preset is not trained there, and says so.
+    A row without a set-up in a preset is not trained there, and its ``note`` says so.
     """
 
     label: str
     method: str
     setups: Mapping[str, Setup]
-    paper: str = ""  # its accuracy
+    paper: str = ""  # the paper's accuracy
     saving: str = ""
     time: str = ""
     overhead: str = ""
@@ -55,9 +55,9 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or figure of the paper. ``paper_setup`` says what the paper trained where ours is something else.
+    """A table or figure of the paper. ``paper_setup`` says what the paper trained, where ours differs.
 
-    ``costs`` shows how long training took and what the method itself cost of it.
+    ``costs`` shows how long training took, and the method's own share of that time.
     """
 
     caption: str
@@ -66,7 +66,7 @@ class PaperTable:
     costs: bool = False
 
     def only(self, names: Sequence[str]) -> PaperTable:
-        """The rows of these methods, as they are written here, or else all that begin with that name."""
+        """The rows of these methods: a method with its options as in the table, or a name for all its rows."""
         exact = [row.method for row in self.rows]
         known = list(dict.fromkeys([*exact, *(method.partition(":")[0] for method in exact)]))
         for name in names:
@@ -76,7 +76,7 @@ class PaperTable:
         return replace(self, rows=tuple(rows))
 
     def comparisons(self, seeds: Sequence[int], preset: str, changes: Sequence[str], out: Path) -> list[Comparison]:
-        """The runs of the table, those with the same set-up together, so that they take turns."""
+        """The runs of the table; methods with the same set-up are in one comparison, so that they take turns."""
         check_choice("preset", preset, PRESETS)
         groups: dict[Setup, list[str]] = {}
         for row in self.rows:
@@ -90,9 +90,9 @@ class PaperTable:
         return comparisons
 
     def lines(self, comparisons: Sequence[Comparison], preset: str, out: Path) -> list[Line]:
-        """The rows with the runs of these comparisons, as far as they are finished."""
+        """The rows of the table, with the finished runs of these comparisons."""
         outcomes = {
-            comparison.folder: {outcome.method: outcome for outcome in by_method(comparison.records())}
+            comparison.folder: {outcome.method: outcome for outcome in group_by_method(comparison.records())}
             for comparison in comparisons
         }
         lines = []
@@ -105,7 +105,7 @@ class PaperTable:
 
 
 def describe(recipe: Recipe) -> str:
-    """What a recipe trains, in short.
+    """A short description of a recipe.
 
     >>> describe(recipes.get("cifar10").changed(["samples=10000"]))
     'cifar10 (10,000 samples), conv-mlp, 15 epochs'
@@ -115,7 +115,7 @@ def describe(recipe: Recipe) -> str:
 
 
 def _both(recipe: str, *settings: str, paper: tuple[str, ...] = ()) -> dict[str, Setup]:
-    """The same in both presets, but for settings that only the paper's has."""
+    """The same set-up in both presets, with further settings in the paper's."""
     return {"small": Setup(recipe, settings), "paper": Setup(recipe, (*settings, *paper))}
 
 
@@ -123,7 +123,7 @@ def _only_paper(recipe: str, *settings: str) -> dict[str, Setup]:
     return {"paper": Setup(recipe, settings)}
 
 
-# What tables of many methods train in the small preset: a minute a run, and it tells methods apart (results/README.md).
+# The small preset's recipe for tables of many methods: a minute a run, and it tells methods apart (results/README.md).
 _RULER = Setup("fashion-mnist-8k")
 _R50 = ("model=resnet50",)
 _CIFAR100_R50 = ("model=resnet50", "optimizer=lars", "lr=5.2", "batch_size=256")  # appendix A
@@ -131,8 +131,8 @@ _CIFAR100_R50 = ("model=resnet50", "optimizer=lars", "lr=5.2", "batch_size=256")
 # -- table 1 --------------------------------------------------------------------------------------------------------
 
 RATIOS = (30, 50, 70)  # % pruned
-# By method: the paper's accuracy on CIFAR-10, then on CIFAR-100, at each ratio; "-" where it has none. {keep} and
-# {prune} are shares. Static methods select in each class by itself.
+# By method: the paper's accuracy on CIFAR-10, then on CIFAR-100, at each ratio; "-" where the paper has none. {keep}
+# and {prune} are shares. Static methods select within each class.
 _STATIC = {
     "Random": ("random", "94.6 93.3 90.2 73.8 72.1 69.7"),
     "CD": ("cd", "95.0 94.3 90.8 74.2 72.3 70.3"),
@@ -152,7 +152,7 @@ _STATIC = {
     "GraphCut": ("graph-cut", "- - - - - -"),
     "DQ": ("dq", "- - - - - -"),
 }
-# † The paper matches forward passes by the number of epochs. {matched}: epochs save 30 %, and there are fewer of them.
+# † The paper matches forward passes by the number of epochs. {matched}: epochs save 30 %, and there are fewer epochs.
 _MATCHED = {30: "saving=0.3", 50: "saving=0.3,cost=0.5", 70: "saving=0.3,cost=0.3"}
 _DYNAMIC = {
     "InfoBatch": ("infobatch:{matched}", "95.6 †95.1 †94.7 78.2 †78.1 †76.5"),
@@ -162,7 +162,7 @@ _DYNAMIC = {
     "Dyn-Unc": ("dyn-unc:ratio={prune}", "- - - - - -"),
     "RS2": ("rs2:ratio={prune}", "- - - - - -"),
     "KAKURENBO": ("kakurenbo:fraction={prune}", "- - - - - -"),
-    "SeTa": ("seta:random={prune}", "- - - - - -"),  # its window leaves out some more
+    "SeTa": ("seta:random={prune}", "- - - - - -"),  # its window leaves out more
     "Selective backprop": ("selective-backprop:keep={keep}", "- - - - - -"),
     "BLS": ("bls:{matched}", "- - - - - -"),
     "OrderDP": ("orderdp:ratio={prune}", "- - - - - -"),
@@ -172,14 +172,14 @@ _DYNAMIC = {
     "Random, rescaled and annealed": ("random+rescale+anneal:{matched}", "- - - - - -"),
     "Full data, shortened": ("full:cost={keep}", "- - - - - -"),
 }
-# Methods that find out by themselves how much to leave out.
+# Methods that decide by themselves how much to leave out.
 _BY_THEMSELVES = {
     "InfoBatch, quantiles": "infobatch-quantile",
     "InfoBatch, noise budget 0.1, steps stay": "infobatch-adaptive:steps=stay",
     "RePB": "repb",
     "IES": "ies",
 }
-# Periods and windows are of some epochs out of 200: in a short training they are shorter.
+# The methods' periods and windows are for 200 epochs: a short training has shorter ones.
 _SHORT = {"ε-greedy": "period=1", "UCB": "period=1", "Dyn-Unc": "window=3"}
 
 
@@ -205,7 +205,7 @@ def _each_method() -> Iterator[tuple[str, str, str]]:
         yield f"{label} (static)", f"static-{name}:fraction={{keep}},balanced=true{comma}{teachers}", figures
 
 
-# -- the other ones -------------------------------------------------------------------------------------------------
+# -- the other tables -----------------------------------------------------------------------------------------------
 
 
 def _overhead() -> tuple[PaperRow, ...]:
@@ -225,7 +225,7 @@ _AUGMENTED = ("label_smoothing=0.1", "random_erase=0.25", "mixup=0.2", "cutmix=1
 
 
 def _imagenet_models() -> tuple[PaperRow, ...]:
-    """The small preset has CIFAR-10 in ImageNet's place, with timm's options and without."""
+    """The small preset has CIFAR-10 in place of ImageNet, with and without timm's options."""
     paper = {
         "R-50, PyTorch": (_compact(), "imagenet", "infobatch-quantile", "76.4", "76.5", "40.5"),
         "R-50, timm": (_compact(*_AUGMENTED), "imagenet-timm", "infobatch", "78.4", "78.3", "20.3"),
@@ -236,7 +236,7 @@ def _imagenet_models() -> tuple[PaperRow, ...]:
         setups = {**small, **_only_paper(recipe)}
         rows.append(PaperRow(f"{label}, full data", "full", setups, full))
         rows.append(PaperRow(f"{label}, InfoBatch", method, setups, pruned, saved))
-    note = "pre-trained: the task masked"  # and fine-tuned: no figure of a pre-training can stand beside it
+    note = "pre-trained: the task masked"  # the paper's figure is after fine-tuning: a pre-training has nothing to compare with it
     rows.append(PaperRow("ViT-B (MAE), full data", "full", {}, "82.8", note=note))
     rows.append(PaperRow("ViT-B (MAE), InfoBatch", "infobatch", {}, "82.9", "24.8", note=note))
     return tuple(rows)
@@ -273,7 +273,7 @@ def _conditions() -> tuple[PaperRow, ...]:
 
 
 def _architectures() -> tuple[PaperRow, ...]:
-    """A smaller and a larger network each; in the small preset these are the small CNN and the compact ResNet."""
+    """A smaller and a larger network each: in the small preset the small CNN and the compact ResNet."""
     smaller, larger = ("model=small-cnn", "model=resnet18"), ("model=resnet-compact", "model=resnet50")
     paper = {
         ("cifar10", "R-18", smaller): ("infobatch-quantile", "95.6", "95.5", "41.3"),
@@ -294,7 +294,7 @@ def _architectures() -> tuple[PaperRow, ...]:
 
 
 def _optimisers() -> tuple[PaperRow, ...]:
-    """The paper's figures; settings of the small preset, and the learning rates of appendix A for the paper's."""
+    """The paper's figures, our settings in the small preset, and the learning rates of appendix A in the paper's."""
     paper: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
         "sgd": ("95.6", "95.6", "41.3", (), ("lr=0.2",)),
         "adamw": ("94.3", "94.4", "41.2", ("lr=0.004",), ("lr=0.0006",)),
