@@ -338,7 +338,7 @@ def test_loaders_in_which_no_data_is_found(tmp_path: Path) -> None:
         trainer_of(tmp_path, InfoBatchCallback()).fit(Net(None), loader_of(TRAIN))
     begun = infobatch_of()
     begun.set_epoch(2)
-    with pytest.raises(ValueError, match="stands at epoch 2, batch 0, where the Trainer has measured it"):
+    with pytest.raises(ValueError, match="stands at epoch 2, batch 0, when the Trainer measured it"):
         trainer_of(tmp_path, InfoBatchCallback()).fit(Net(begun), loader_of(begun))
     with pytest.raises(ValueError, match=r"max_epochs=3\) and InfoBatch\(num_epochs=5\) must be the same"):
         fit_made(tmp_path, max_epochs=3)
@@ -764,7 +764,7 @@ def test_fabric_loaders_looked_into(fabric: Fabric) -> None:
                 train_data.update(i.float().requires_grad_())
 
     next(iter(loader))
-    with pytest.raises(RuntimeError, match=r"iterated more than once in epoch 2.*a loader of their own"):
+    with pytest.raises(RuntimeError, match=r"iterated more than once in epoch 2.*another loader"):
         train()
     assert [e.seen for e in train_data.stats.epochs[:2]] == [e.kept for e in train_data.stats.epochs[:2]]
 

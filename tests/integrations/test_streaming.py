@@ -84,7 +84,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(tmp_path: Path, accumulation: int) -> 
 
 
 def test_wrong_arguments_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="streaming must say what rows are known by"):
+    with pytest.raises(ValueError, match="streaming must hold key, id or look"):
         StreamTrainer(model(), arguments(tmp_path), train_dataset=data())
     with pytest.raises(TypeError, match="pruning is for InfoBatchTrainer"):
         StreamTrainer(model(), arguments(tmp_path), train_dataset=data(), pruning={}, streaming={"key": kind_of})

@@ -513,7 +513,7 @@ def test_choosing_must_not_be_forgotten_or_mixed_up():
         train_data.update(x)  # the first epoch is full: there is nothing to choose
     train_data.set_epoch(1)
     x, *_ = next(iter(loader))
-    with pytest.raises(RuntimeError, match=r"came without choose\(\)"):
+    with pytest.raises(RuntimeError, match=r"was called without choose\(\)"):
         train_data.update(x)
     chosen = train_data.choose(x)
     assert len(chosen) == 2

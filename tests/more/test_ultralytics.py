@@ -100,7 +100,7 @@ def test_weighted_images_are_as_repeated_ones(head: str, end2end: bool, reg_max:
         model.zero_grad()
         weights = [each * 4 / sum(times) for each in times]
         planned = Planned(weights, sum(times))
-        loss, shown = ours._weighted(model.init_criterion(), SimpleNamespace(train_data=planned))(
+        loss, shown = ours._wrap_criterion(model.init_criterion(), SimpleNamespace(train_data=planned))(
             model(batch["img"]), batch
         )
         loss.sum().backward()
@@ -148,7 +148,7 @@ def test_full_epochs_have_the_loss_of_ultralytics_bit_for_bit(tmp_path: Path) ->
     expected = gradients(model)
     model.zero_grad()
     planned = Planned([1.0] * 4, 4, uniform=True)
-    loss, shown = ours._weighted(model.init_criterion(), SimpleNamespace(train_data=planned))(
+    loss, shown = ours._wrap_criterion(model.init_criterion(), SimpleNamespace(train_data=planned))(
         model(batch["img"]), batch
     )
     loss.sum().backward()
@@ -179,7 +179,7 @@ def test_models_of_every_family(name: str) -> None:
     batch["cls"] *= 20
     theirs, items = model.init_criterion()(model(batch["img"]), batch)
     planned = Planned([1.0] * 3, 3)
-    loss, shown = ours._weighted(model.init_criterion(), SimpleNamespace(train_data=planned))(
+    loss, shown = ours._wrap_criterion(model.init_criterion(), SimpleNamespace(train_data=planned))(
         model(batch["img"]), batch
     )
     torch.testing.assert_close(loss, theirs, rtol=1e-3, atol=1e-4)
@@ -194,7 +194,7 @@ def test_mixed_precision(end2end: bool, tmp_path: Path) -> None:
     for planned in (None, Planned([1.0] * 4, 4)):
         criterion = model.init_criterion()
         if planned is not None:
-            criterion = ours._weighted(criterion, SimpleNamespace(train_data=planned))
+            criterion = ours._wrap_criterion(criterion, SimpleNamespace(train_data=planned))
         with torch.autocast("cpu", torch.bfloat16):
             loss, _ = criterion(model(batch["img"]), batch)
         loss.sum().backward()
@@ -210,14 +210,16 @@ def test_class_weights_are_in_the_losses(tmp_path: Path) -> None:
     model, batch = fitted(tmp_path, "detect", False, 16)
     model.class_weights = torch.tensor([0.5, 1.0, 1.5])
     planned = Planned([1.0] * 4, 4)
-    loss, _ = ours._weighted(model.init_criterion(), SimpleNamespace(train_data=planned))(model(batch["img"]), batch)
+    loss, _ = ours._wrap_criterion(model.init_criterion(), SimpleNamespace(train_data=planned))(
+        model(batch["img"]), batch
+    )
     torch.testing.assert_close(planned.losses.sum(), loss.detach().sum(), rtol=1e-4, atol=1e-6)
 
 
 def test_a_loss_that_does_not_add_up_is_refused(tmp_path: Path) -> None:
     model, batch = fitted(tmp_path, "detect", False, 16)
     criterion = model.init_criterion()
-    weighted = ours._weighted(criterion, SimpleNamespace(train_data=Planned([1.0] * 4, 4)))
+    weighted = ours._wrap_criterion(criterion, SimpleNamespace(train_data=Planned([1.0] * 4, 4)))
     criterion.hyp = SimpleNamespace(box=9 * criterion.hyp.box, cls=criterion.hyp.cls, dfl=criterion.hyp.dfl)
     with pytest.raises(RuntimeError, match="computes box_loss in a way that is not known"):
         weighted(model(batch["img"]), batch)
@@ -225,7 +227,7 @@ def test_a_loss_that_does_not_add_up_is_refused(tmp_path: Path) -> None:
 
 def test_a_copy_of_the_model_has_a_criterion_of_its_own(tmp_path: Path) -> None:
     model, _ = fitted(tmp_path, "detect", False, 16)
-    model.criterion = ours._weighted(model.init_criterion(), SimpleNamespace(train_data=None))
+    model.criterion = ours._wrap_criterion(model.init_criterion(), SimpleNamespace(train_data=None))
     assert copy.deepcopy(model).criterion is None
 
 

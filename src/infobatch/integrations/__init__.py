@@ -19,19 +19,19 @@ FRAMEWORKS = (
 
 
 def __getattr__(name: str) -> Any:
-    """``infobatch.integrations.lightning`` and the like, imported when they are first asked for."""
+    """Import ``infobatch.integrations.lightning`` and the like at their first use."""
     if name in FRAMEWORKS:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def sampler_of(loader: Any) -> Any:
-    """What a loader takes its indices from, in batches or one by one; None where it has no such thing."""
+    """The sampler that a loader takes its indices from, directly or through a batch sampler; None if it has none."""
     return getattr(getattr(loader, "batch_sampler", None), "sampler", getattr(loader, "sampler", None))
 
 
 def batching(train_data: InfoBatch, batch_size: int, drop_last: bool, keep_steps: bool) -> dict[str, Any]:
-    """The arguments by which torch's DataLoader takes its batches from ``train_data``."""
+    """The arguments that make torch's DataLoader take its batches from ``train_data``."""
     check_flag("keep_steps", keep_steps, "whether every epoch has as many batches as full data, and they shrink")
     if keep_steps:
         return {"batch_sampler": train_data.batches(batch_size, drop_last)}
@@ -41,8 +41,8 @@ def batching(train_data: InfoBatch, batch_size: int, drop_last: bool, keep_steps
 def torch_seed() -> int | None:
     """The seed that a framework's function (``set_seed``, ``random_seed``) gave to torch; None if nobody seeded it.
 
-    Such functions seed numpy as well, which takes no seed of more than 32 bits. Torch itself starts from 64 random
-    ones.
+    Such functions seed numpy as well, whose seeds have at most 32 bits. Without them torch starts from a random seed of
+    64 bits.
     """
     seed = torch.initial_seed()
     return seed if seed < 1 << 32 else None
@@ -50,7 +50,7 @@ def torch_seed() -> int | None:
 
 @contextmanager
 def needs(package: str, extra: str) -> Iterator[None]:
-    """Say what to install where importing ``package`` fails because it is not there.
+    """Say what to install if importing ``package`` in this block fails because it is not installed.
 
     >>> with needs("no_such_framework", "lightning"):
     ...     import no_such_framework

@@ -18,12 +18,12 @@ with needs("accelerate", "accelerate"):
 
 
 def prepare(accelerator: Accelerator, *objects: Any) -> Any:
-    """What ``accelerator.prepare(*objects)`` returns, with one loader among them that is over an InfoBatch.
+    """Call this in place of ``accelerator.prepare(*objects)`` if one of the objects is a loader over an InfoBatch.
 
     That loader keeps ``train_data.sampler``, or ``train_data.batches``, which give every process its part of the plan
     by themselves; Accelerate moves the batches and neither shards nor pads them again. Schedulers are paced where
     epochs get shorter (see :func:`infobatch.paced`): they count optimiser steps, once each on any number of processes.
-    ``save_state`` and ``load_state`` take ``train_data`` and the schedulers along. Everything else is Accelerate's.
+    ``save_state`` and ``load_state`` include ``train_data`` and the schedulers. Everything else is as in Accelerate.
     """
     loaders = [o for o in objects if isinstance(o, DataLoader) and isinstance(o.dataset, InfoBatch)]
     if len(loaders) != 1:
@@ -36,7 +36,7 @@ def prepare(accelerator: Accelerator, *objects: Any) -> Any:
     ours: list[Any] = []
     for obj in objects:
         if obj is loader:
-            ours.append(PlanLoader(_on_device(accelerator, obj, train_data), train_data))
+            ours.append(PlanLoader(_prepare_loader(accelerator, obj, train_data), train_data))
         elif isinstance(obj, LRScheduler) and not isinstance(obj, ReduceLROnPlateau):
             schedule = Schedule(accelerator, obj if isinstance(obj, PacedScheduler) else paced(obj, train_data))
             accelerator.register_for_checkpointing(schedule)
@@ -45,7 +45,7 @@ def prepare(accelerator: Accelerator, *objects: Any) -> Any:
             ours.append(obj)
     train_data.adopt_seed(_data_seed(accelerator))
     accelerator.register_for_checkpointing(train_data)
-    return accelerator.prepare(*ours)  # which hands back untouched what it does not know: the loader and the schedules
+    return accelerator.prepare(*ours)  # it returns the loader and the schedules unchanged: it does not know their types
 
 
 class PlanLoader:
@@ -62,19 +62,19 @@ class PlanLoader:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        iter(self._train_data.sampler)  # goes on to the next epoch, if the current one has been trained on
+        iter(self._train_data.sampler)  # moves to the next epoch if the current one has been trained on
         self._loader.iteration = self._train_data.epoch
         for batch in self._loader:
-            # Accelerate takes len(train_data) for the length of the epoch, by which gather_for_metrics would cut.
+            # Accelerate takes len(train_data) for the epoch's length, and gather_for_metrics would cut batches by it.
             self._loader.remainder = -1
             yield batch
 
     def set_epoch(self, epoch: int) -> None:
-        """As ``train_data.set_epoch``: from then on ``len(loader)`` is true."""
+        """As ``train_data.set_epoch``: from then on ``len(loader)`` is that epoch's length."""
         self._train_data.set_epoch(epoch)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "batch_sampler":  # what skip_first_batches would build on
+        if name == "batch_sampler":  # skip_first_batches would build on it
             raise AttributeError(
                 "batch_sampler: batches of train_data cannot be skipped or regrouped. After accelerator.load_state() "
                 "this loader delivers what is left of the epoch by itself: leave skip_first_batches() out"
@@ -85,7 +85,7 @@ class PlanLoader:
 
 
 class Schedule:
-    """A paced scheduler whose ``step()`` may be called after every batch: it waits for the gradients to be whole.
+    """A paced scheduler whose ``step()`` may be called after every batch: it waits for the optimiser step.
 
     Accelerate's own wrapper would step it once for every process, and count batches that are only accumulated.
     """
@@ -106,13 +106,13 @@ class Schedule:
 
 
 def _data_seed(accelerator: Accelerator) -> int | None:
-    """What Accelerate's own seeded sampler would take: ``data_seed`` of the loaders' configuration, else torch's."""
+    """The seed of Accelerate's own seeded sampler: ``data_seed`` of the loaders' configuration, else torch's."""
     seed: int | None = accelerator.dataloader_config.data_seed
     return torch_seed() if seed is None else seed
 
 
 def _check(accelerator: Accelerator, train_data: InfoBatch) -> None:
-    """Raise for settings under which samples would be trained on twice, or not at all, or not be known."""
+    """Raise for settings that would train samples twice or not at all, or could not match losses to samples."""
     if train_data.index_key is None:
         raise ValueError(
             "train_data has index_key=None, but Accelerate fetches a batch ahead, so that batches cannot be known by "
@@ -123,7 +123,7 @@ def _check(accelerator: Accelerator, train_data: InfoBatch) -> None:
         raise ValueError(
             f"accelerator has num_processes={processes}, but train_data was made for "
             f"{train_data.sampler.num_replicas}: make the Accelerator first, then the InfoBatch, so that len(loader) "
-            "is true from the start"
+            "is right from the start"
         )
     if processes == 1:
         return
@@ -145,7 +145,7 @@ def _check(accelerator: Accelerator, train_data: InfoBatch) -> None:
         )
 
 
-def _on_device(accelerator: Accelerator, loader: DataLoader[Any], train_data: InfoBatch) -> DataLoaderShard:
+def _prepare_loader(accelerator: Accelerator, loader: DataLoader[Any], train_data: InfoBatch) -> DataLoaderShard:
     """Accelerate's loader as for a single process, because our sampler shards by itself."""
     prepared = prepare_data_loader(
         loader,

@@ -1,7 +1,7 @@
 """fastai: ``learn.fit_one_cycle(8, cbs=InfoBatchCallback())``; data, loss and schedule stay as they are.
 
-The callback wraps the training set of the Learner's ``dls`` for the length of a fit. Its loader then takes batches from
-the plan: in every epoch as many as full data has, which shrink. Losses come from the Learner's own loss function
+The callback wraps the training set of the Learner's ``dls`` for the length of a fit. Its loader then takes its batches
+from the plan: in every epoch as many as full data has, but smaller. Losses come from the Learner's own loss function
 without its mean.
 
 The names of fastai that are used here and are not documented are ``DataLoader.chunkify`` and ``fake_l``.
@@ -33,8 +33,8 @@ __all__ = ["InfoBatchCallback"]
 class InfoBatchCallback(Callback):
     """Trains on fewer samples: see ``docs/fastai.md``. Options are those of :class:`InfoBatch`, such as ``method``.
 
-    ``train_data`` is the InfoBatch of the current fit, or of the last one. ``state`` is what its ``state_dict()`` gave
-    in a run that was stopped, which then goes on with ``learn.fit(..., start_epoch=...)``.
+    ``train_data`` is the InfoBatch of the current fit, or of the last one. ``state`` is the ``train_data.state_dict()``
+    of a stopped run, which ``learn.fit(..., start_epoch=...)`` then continues.
     """
 
     order = -5  # before the callbacks that change the gradient of the loss
@@ -45,7 +45,7 @@ class InfoBatchCallback(Callback):
 
     def before_fit(self) -> None:
         self.run = not (hasattr(self.learn, "lr_finder") or hasattr(self.learn, "gather_preds"))
-        if not self.run:  # which train for a few steps, or not at all
+        if not self.run:  # finding a learning rate and predicting train for a few steps, or not at all
             return
         dl = self.dls.train
         self._check(dl)
@@ -79,42 +79,45 @@ class InfoBatchCallback(Callback):
                 f"the batch holds {find_bs(self.yb)} samples, but {count} were asked for: losses cannot be matched to "
                 "samples. Let a batch transform keep every sample"
             )
-        losses = _without_mean(self.loss_func, self.pred, *self.yb).reshape(count, -1).mean(1)
+        losses = _losses_without_mean(self.loss_func, self.pred, *self.yb).reshape(count, -1).mean(1)
         if not self._checked:
             own = self.loss_grad.detach()
             if not torch.allclose(losses.detach().mean(), own, rtol=1e-3, atol=1e-5):
                 raise ValueError(
                     f"loss_func={self.loss_func!r} is not the mean of its samples' losses (class weights, ignored "
-                    f"labels or a sum?): it is {own:.6g}, their mean {losses.mean():.6g}. Give the Learner one that is"
+                    f"labels or a sum?): it is {own:.6g}, their mean {losses.mean():.6g}. Use a loss that is"
                 )
             self._checked = True
         return losses
 
     def _check(self, dl: Any) -> None:
-        """Refuse what would be wrong in silence."""
+        """Raise for settings that would be wrong in silence."""
         for callback in self.learn.cbs:
             if isinstance(callback, MixHandler):
-                raise ValueError(f"{callback.name}: the loss of a mixed input is no sample's own. Leave it out")
+                raise ValueError(f"{callback.name}: a mixed input has no loss of a single sample. Leave it out")
             if isinstance(callback, GradientAccumulation):
-                raise ValueError(f"{callback.name} counts samples, of which pruned batches have fewer. Leave it out")
+                raise ValueError(f"{callback.name} counts samples, and pruned batches have fewer. Leave it out")
         if num_distrib() > 1:
             raise ValueError("InfoBatchCallback trains in one process: several have not been tried. Leave it out")
         kind = type(dl)
         if kind.get_idxs is not DataLoader.get_idxs or kind.sample is not DataLoader.sample:
             raise ValueError(
-                f"dls.train is a {kind.__name__}, which chooses samples by itself: use one of fastai's loaders that "
-                "shuffles only, or leave InfoBatchCallback out"
+                f"dls.train is a {kind.__name__}, which chooses samples by itself: use a fastai loader that only "
+                "shuffles, or leave InfoBatchCallback out"
             )
         if not dl.indexed or dl.bs is None or dl.n != len(dl.dataset):
             raise ValueError(
-                f"dls.train must read all its samples by number, in batches: it has indexed={dl.indexed}, bs={dl.bs} "
+                f"dls.train must read all its samples by index, in batches: it has indexed={dl.indexed}, bs={dl.bs} "
                 f"and n={dl.n} of {len(dl.dataset)}"
             )
         if dl.fake_l.persistent_workers:
-            raise ValueError("dls.train has persistent_workers=True, whose plan would stay the first: say False")
+            raise ValueError(
+                "dls.train has persistent_workers=True, so that its workers would keep the first epoch's plan: use "
+                "persistent_workers=False"
+            )
 
 
-def _without_mean(loss_func: Any, *inputs: Any) -> torch.Tensor:
+def _losses_without_mean(loss_func: Any, *inputs: Any) -> torch.Tensor:
     """The loss function's values before their mean is taken."""
     inner = loss_func.func if isinstance(loss_func, BaseLoss) else loss_func
     if not hasattr(inner, "reduction"):
@@ -128,12 +131,12 @@ def _without_mean(loss_func: Any, *inputs: Any) -> torch.Tensor:
 
 
 class PlanLoader:
-    """Stands before a loader of fastai, and gives it the batches of the plan."""
+    """A mixin for a fastai loader: gives it the batches of the plan."""
 
     batches: list[list[int]]
 
     def follow(self, train_data: InfoBatch) -> None:
-        """Take batches from here."""
+        """Take the batches from ``train_data``."""
         self._steps = train_data.batches(self.bs, self.drop_last)  # type: ignore[attr-defined]
 
     def __len__(self) -> int:
@@ -143,15 +146,15 @@ class PlanLoader:
         self.batches = list(self._steps)
         return [index for batch in self.batches for index in batch]
 
-    def _of_worker(self) -> list[list[int]]:
+    def _worker_batches(self) -> list[list[int]]:
         return self.batches[self.offs :: self.num_workers]  # type: ignore[attr-defined]
 
     def sample(self) -> Iterator[int]:
-        return (index for batch in self._of_worker() for index in batch)
+        return (index for batch in self._worker_batches() for index in batch)
 
     def chunkify(self, items: Iterable[Any]) -> Iterator[list[Any]]:
         items = iter(items)
-        return (list(islice(items, len(batch))) for batch in self._of_worker())
+        return (list(islice(items, len(batch))) for batch in self._worker_batches())
 
     def do_item(self, index: Any) -> Any:
         item = super().do_item(index)  # type: ignore[misc]

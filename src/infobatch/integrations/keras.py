@@ -1,8 +1,8 @@
 """Keras 3 on torch: ``PrunedModel(inputs, outputs).fit(PrunedData(x, y, epochs=10), epochs=10)``.
 
-The data hands each batch's sample numbers to the model in the place of sample weights, because Keras shuffles the order
-of batches by itself; the model looks up the weights, trains by Keras' own loss with them, and books each sample's loss.
-Every epoch has as many steps as full data, in smaller batches: Keras counts them once.
+The data passes each batch's sample indices to the model in the place of sample weights, because Keras shuffles the
+order of batches by itself; the model looks up the weights, trains with them by Keras' own loss, and records each
+sample's loss. Every epoch has as many steps as full data, in smaller batches: Keras counts the steps only once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if keras.backend.backend() != "torch":
 
 
 class PrunedData(keras.utils.PyDataset):
-    """Arrays to train on, or anything that is read by an array of numbers; fewer samples in each epoch.
+    """Training data with fewer samples in each epoch, from arrays or anything that is read by an array of indices.
 
-    ``epochs`` is what ``fit`` gets. Options are those of :class:`InfoBatch`, such as ``method``; ``train_data`` is the
-    InfoBatch, with ``summary()`` and ``state_dict()``.
+    ``epochs`` must be the ``epochs`` of ``fit``. Options are those of :class:`InfoBatch`, such as ``method``;
+    ``train_data`` is the InfoBatch, with ``summary()`` and ``state_dict()``.
     """
 
     def __init__(self, x: Any, y: Any, epochs: int, batch_size: int = 32, **options: Any) -> None:
@@ -57,7 +57,7 @@ class PrunedData(keras.utils.PyDataset):
         self._plan()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where ``train_data.state_dict()`` was taken, at the end of an epoch."""
+        """Resume where ``train_data.state_dict()`` was saved, at the end of an epoch."""
         self.train_data.load_state_dict(state)
         self._plan()
 
@@ -66,11 +66,11 @@ class PrunedData(keras.utils.PyDataset):
 
 
 class InfoBatchMixin:
-    """Stands before ``keras.Model`` and lets it train on :class:`PrunedData`; on other data nothing changes."""
+    """A mixin before ``keras.Model`` that lets it train on :class:`PrunedData`; on other data nothing changes."""
 
     _pruned: PrunedData | None = None
-    _pruned_index: torch.Tensor | None = None  # of the batch in hand, and its weights
-    _pruned_weights: torch.Tensor | None = None
+    _pruned_index: torch.Tensor | None = None  # of the current batch
+    _pruned_weights: torch.Tensor | None = None  # of the current batch
     _pruned_checked = False
 
     def fit(self, x: Any = None, *args: Any, **options: Any) -> Any:
@@ -86,7 +86,7 @@ class InfoBatchMixin:
         data = self._pruned
         assert data is not None
         if args:
-            raise TypeError("fit(PrunedData(...), ...) takes its other arguments by name")
+            raise TypeError("fit(PrunedData(...), ...) takes its other arguments by name: epochs=..., for example")
         if options.get("epochs", 1) != data.epochs:
             raise ValueError(
                 f"fit(epochs={options.get('epochs', 1)}) and PrunedData(epochs={data.epochs}) must be the same: the "
@@ -95,14 +95,14 @@ class InfoBatchMixin:
         if options.get("initial_epoch", 0) != data.train_data.epoch:
             raise ValueError(
                 f"fit(initial_epoch={options.get('initial_epoch', 0)}), but the data stands at epoch "
-                f"{data.train_data.epoch}: begin with initial_epoch={data.train_data.epoch}, or make the data anew"
+                f"{data.train_data.epoch}: begin with initial_epoch={data.train_data.epoch}, or make a new PrunedData"
             )
         for name in ("class_weight", "steps_per_epoch"):
             if options.get(name) is not None:
                 raise ValueError(f"{name}={options[name]!r} does not go with PrunedData. Leave it out")
         loss = self.loss  # type: ignore[attr-defined]
         if not (isinstance(loss, str | keras.losses.Loss) or callable(loss)):
-            raise ValueError(f"loss={loss!r}: PrunedModel knows models with one output and one loss")
+            raise ValueError(f"loss={loss!r}: PrunedModel works for models with one output and one loss only")
         if getattr(keras.losses.get(loss), "reduction", "sum_over_batch_size") != "sum_over_batch_size":
             raise ValueError(f"loss={loss!r} must have reduction='sum_over_batch_size', Keras' default")
 
@@ -133,12 +133,12 @@ class InfoBatchMixin:
         return each.reshape(len(y_pred), -1).mean(1)
 
     def _check_pruned_loss(self, own: torch.Tensor, losses: torch.Tensor) -> None:
-        """Raise unless the model's loss is the mean of its samples', beside its regularisers: once."""
+        """Raise unless the model's loss, less its regularisers, is the mean of its samples' losses; checked once."""
         rest = float(sum(each.detach() for each in self.losses))  # type: ignore[attr-defined]
         if not np.isclose(float(own) - rest, float(losses.mean()), rtol=1e-3, atol=1e-5):
             raise ValueError(
                 f"loss={self.loss!r} is not the mean of its samples' losses: it is "  # type: ignore[attr-defined]
-                f"{float(own) - rest:.6g}, their mean {float(losses.mean()):.6g}"
+                f"{float(own) - rest:.6g}, their mean {float(losses.mean()):.6g}. Use a loss that is"
             )
         self._pruned_checked = True
 

@@ -1,8 +1,8 @@
 """Lightning: a callback for the Trainer, and the epochs of a Fabric loop.
 
-The Trainer measures the training loader once and takes it to stay like that: when an epoch gets shorter, validation is
-left out, when it gets longer, it is cut off, and both in silence. The callback measures anew for every epoch. It also
-keeps InfoBatch's state in the Trainer's checkpoints and its figures in the Trainer's loggers.
+The Trainer measures the training loader once and assumes that its length stays: it would leave out validation in a
+shorter epoch and cut off a longer one, both in silence. The callback measures the loader again for every epoch. It also
+keeps InfoBatch's state in the Trainer's checkpoints and sends its figures to the Trainer's loggers.
 
 The names of Lightning that are used here and are not documented are ``FitLoop.max_batches``, ``_combined_loader``,
 ``_data_fetcher`` and ``epoch_loop.batch_progress``, and Fabric's ``_num_iter_calls``.
@@ -31,13 +31,13 @@ class InfoBatchCallback(Callback):
     """Trains on ``train_data`` with the Trainer: ``Trainer(callbacks=[InfoBatchCallback(train_data)], ...)``.
 
     ``training_step`` returns ``train_data.update(loss)``, and the training loader takes its samples from
-    ``train_data.sampler``, or its batches from ``train_data.batches``, with which ``max_steps`` may be given.
-    Validation, limits, accumulation and progress bars then follow the true length of every epoch, checkpoints hold the
-    state of ``train_data`` and go on bit for bit, also in mid-epoch, and the loggers show the share kept, the mean
-    score and the saving. Settings that would make this wrong are refused when ``fit`` starts.
+    ``train_data.sampler``, or its batches from ``train_data.batches``; ``max_steps`` needs the latter. Validation,
+    limits, accumulation and progress bars then follow the true length of every epoch. Checkpoints hold the state of
+    ``train_data``, so that training resumes bit for bit, also in mid-epoch. The loggers show the share kept, the mean
+    score and the saving. Settings that would make this wrong raise an error when ``fit`` starts.
 
-    Where the data is made in ``DataModule.setup``, there is no ``train_data`` to give yet: ``InfoBatchCallback()``
-    takes that of the training loader when training starts.
+    If the data is made in ``DataModule.setup``, use ``InfoBatchCallback()``: it takes the InfoBatch of the training
+    loader when training starts.
     """
 
     def __init__(self, train_data: InfoBatch | None = None) -> None:
@@ -47,8 +47,8 @@ class InfoBatchCallback(Callback):
                 "made in setup(), leave it out"
             )
         self._train_data = train_data
-        self._looks = train_data is None  # for the training loader's data, in every fit
-        self._state: dict[str, Any] | None = None  # from a checkpoint; train_data gets it when training starts
+        self._from_loader = train_data is None  # whether every fit takes the training loader's data
+        self._state: dict[str, Any] | None = None  # from a checkpoint, loaded into train_data when training starts
 
     @property
     def train_data(self) -> InfoBatch:
@@ -57,40 +57,40 @@ class InfoBatchCallback(Callback):
             raise RuntimeError("InfoBatchCallback() has no train_data yet: it takes the loader's when training starts")
         return self._train_data
 
-    # -- what is true of a run -----------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------------
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._state = None  # of a checkpoint that was only tested, say
+        self._state = None  # it may be left from a checkpoint that was only tested
         if stage != "fit":
             return
         self._check_settings(trainer)
-        # First in line, so that the others (progress bars) find the epoch's true numbers when their turn comes.
+        # First among the callbacks, so that the others (progress bars) see the epoch's true length.
         trainer.callbacks = [self, *(callback for callback in trainer.callbacks if callback is not self)]
-        # The Trainer is about to measure: let it find full data, on this number of ranks, as schedules are made for.
+        # The Trainer measures the loader next: let it see full data on this number of ranks, as schedules need it.
         if self._train_data is not None:
             self._train_data.set_epoch(0)
-        if not self._looks:
+        if not self._from_loader:
             self._check_epochs(trainer)
             self.train_data.adopt_seed(_global_seed())
 
-    def _look(self, trainer: Trainer) -> None:
+    def _take_loader_data(self, trainer: Trainer) -> None:
         """Take the InfoBatch of the training loader, which the Trainer has just measured, as ``train_data``."""
         train_data = getattr(trainer.train_dataloader, "dataset", None)
         if not isinstance(train_data, InfoBatch):
             raise ValueError(
                 "InfoBatchCallback() takes its train_data from the training loader, which must be one "
-                f"DataLoader(train_data, sampler=train_data.sampler, ...), got {_described(trainer.train_dataloader)}"
+                f"DataLoader(train_data, sampler=train_data.sampler, ...), got {_describe(trainer.train_dataloader)}"
             )
         if train_data.epoch or train_data.batches_done:
             raise ValueError(
-                f"the training loader's InfoBatch stands at epoch {train_data.epoch}, batch {train_data.batches_done}, "
-                "where the Trainer has measured it: make a new one in setup(), or InfoBatchCallback(train_data)"
+                f"the training loader's InfoBatch stood at epoch {train_data.epoch}, batch {train_data.batches_done}, "
+                "when the Trainer measured it: make a new one in setup(), or use InfoBatchCallback(train_data)"
             )
         self._train_data = train_data
         self._check_epochs(trainer)
 
     def _check_settings(self, trainer: Trainer) -> None:
-        """Refuse what would be wrong in silence."""
+        """Raise for settings that would be wrong in silence."""
         if trainer.overfit_batches:
             raise ValueError(
                 f"Trainer(overfit_batches={trainer.overfit_batches}) replaces train_data.sampler by one that always "
@@ -103,8 +103,8 @@ class InfoBatchCallback(Callback):
             )
 
     def _check_epochs(self, trainer: Trainer) -> None:
-        """Refuse another number of epochs than the plans are made for."""
-        if trainer.fast_dev_run:  # ends long before it would matter
+        """Raise unless the Trainer makes as many epochs as the plans are made for."""
+        if trainer.fast_dev_run:  # too short for it to matter
             return
         if trainer.max_steps == -1 and trainer.max_epochs != self.train_data.num_epochs:
             raise ValueError(
@@ -113,43 +113,43 @@ class InfoBatchCallback(Callback):
             )
 
     def _check_loader(self, trainer: Trainer) -> None:
-        """Refuse any loader but one that takes its samples from our sampler, once, on the Trainer's ranks."""
+        """Raise unless the training loader takes its samples from our sampler, once, on the Trainer's ranks."""
         loader, sampler = trainer.train_dataloader, self.train_data.sampler
         if sampler_of(loader) is not sampler:
             raise ValueError(
                 f"the training loader must be one DataLoader(train_data, sampler=train_data.sampler, ...) on the "
-                f"InfoBatch that InfoBatchCallback was given, got {_described(loader)}; {self._advice(loader)}"
+                f"InfoBatch that InfoBatchCallback was given, got {_describe(loader)}; {self._advice(loader)}"
             )
         if hasattr(loader, "state_dict"):
             raise ValueError(
-                f"the training loader is a {type(loader).__name__}, which would be set back by the Trainer on its own: "
-                "use torch's DataLoader, the place in the epoch is in InfoBatchCallback's state"
+                f"the training loader is a {type(loader).__name__}, which the Trainer would restore on its own: use "
+                "torch's DataLoader, the place in the epoch is in InfoBatchCallback's state"
             )
         ranks = (trainer.distributed_sampler_kwargs or {}).get("num_replicas", 1)
         if sampler.num_replicas != ranks:
             raise ValueError(
                 f"{type(trainer.strategy).__name__} wants the data in {ranks} parts, but train_data.sampler makes "
-                f"{sampler.num_replicas}, one per process: ranks that share their samples are not supported, and with "
-                "InfoBatchCallback() the InfoBatch is made in setup(), when the processes have been started"
+                f"{sampler.num_replicas}, one per process: ranks that share their samples are not supported. With "
+                "InfoBatchCallback(), make the InfoBatch in setup(), when the processes have been started"
             )
 
     def _advice(self, loader: Any) -> str:
-        if not self._looks and getattr(loader, "dataset", None) is not self.train_data:
+        if not self._from_loader and getattr(loader, "dataset", None) is not self.train_data:
             return (
-                "where it is on another InfoBatch, setup() has run a second time and made a new one: leave the "
-                "argument out, InfoBatchCallback() takes the loader's"
+                "if it is on another InfoBatch, setup() has run a second time and made a new one: use "
+                "InfoBatchCallback() without an argument, which takes the loader's"
             )
-        return "where Lightning has replaced the sampler, say Trainer(use_distributed_sampler=False)"
+        return "if Lightning has replaced the sampler, use Trainer(use_distributed_sampler=False)"
 
     def _check_max_steps(self, trainer: Trainer) -> None:
-        """Refuse steps that end training in another epoch than the last; at this moment the loader is of full data."""
+        """Raise if ``max_steps`` ends training in an epoch other than the last; the loader has full data here."""
         if trainer.max_steps == -1 or trainer.fast_dev_run:
             return
         planned = self.train_data.num_epochs
         if not _keeps_steps(trainer):
             raise ValueError(
                 f"Trainer(max_steps={trainer.max_steps}) ends training by steps, but pruned epochs have fewer of them: "
-                f"say Trainer(max_epochs={planned}) and leave max_steps at -1, or let steps stay: "
+                f"use Trainer(max_epochs={planned}) and leave max_steps at -1, or let steps stay: "
                 "DataLoader(train_data, batch_sampler=train_data.batches(batch_size))"
             )
         steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
@@ -164,7 +164,7 @@ class InfoBatchCallback(Callback):
             )
 
     def _check_schedulers(self, trainer: Trainer) -> None:
-        """Say it when a schedule will not come to its end, or would jump."""
+        """Warn if a schedule will not reach its end; raise if it would jump."""
         if _keeps_steps(trainer):
             return
         limited = trainer.num_training_batches < len(trainer.train_dataloader)  # both of full data here: see setup
@@ -172,24 +172,24 @@ class InfoBatchCallback(Callback):
             if isinstance(config.scheduler, PacedScheduler):
                 if limited and not trainer.fast_dev_run:
                     raise ValueError(
-                        f"Trainer(limit_train_batches={trainer.limit_train_batches}) leaves every epoch early, where a "
-                        "paced schedule would jump to the next: leave it at 1.0, or the schedule without paced()"
+                        f"Trainer(limit_train_batches={trainer.limit_train_batches}) leaves every epoch early, and a "
+                        "paced schedule would then jump to the next epoch: leave it at 1.0, or do not use paced()"
                     )
             elif config.interval == "step" and not config.reduce_on_plateau and self.train_data.stats.expected_saving:
                 rank_zero_warn(
                     f"{type(config.scheduler).__name__} steps after every batch, and pruned epochs have fewer of them: "
-                    "it will not come to its end. For the trajectory of full data wrap it in configure_optimizers: "
+                    "it will not reach its end. For the trajectory of full data wrap it in configure_optimizers: "
                     "infobatch.paced(scheduler, train_data)"
                 )
 
     # -- epochs --------------------------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Go on where the checkpoint was taken, if any, and make sure of what will be trained on."""
-        if self._looks:
-            self._look(trainer)
+        """Check the loader, resume from the checkpoint, if any, and set the epoch's length."""
+        if self._from_loader:
+            self._take_loader_data(trainer)
         self._check_loader(trainer)
-        if self._looks:
+        if self._from_loader:
             self.train_data.adopt_seed(_global_seed())
         self._check_max_steps(trainer)
         self._check_schedulers(trainer)
@@ -198,18 +198,18 @@ class InfoBatchCallback(Callback):
         batches = fit_loop.epoch_loop.batch_progress.current
         inside = resumed and self.train_data.epoch == epoch
         self.train_data.set_epoch(epoch)
-        if (resumed or epoch or self._looks) and len(trainer.train_dataloader):
-            iter(fit_loop._data_fetcher)  # what the Trainer has begun with is of the first epoch, and of another seed
+        if (resumed or epoch or self._from_loader) and len(trainer.train_dataloader):
+            iter(fit_loop._data_fetcher)  # the Trainer has begun with the first epoch's plan, from another seed
         self._measure(trainer, done=batches.processed if inside else 0)
         if resumed and not inside:
-            # Saved after an epoch's last batch. Lightning knows this by comparing with the length of the epoch to come.
+            # Saved after an epoch's last batch. Lightning sees this by comparing with the length of the next epoch.
             batches.completed = max(batches.completed, fit_loop.max_batches)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._measure(trainer)
 
     def _measure(self, trainer: Trainer, done: int = 0) -> None:
-        """Set what the Trainer believes of the epoch's length, of which ``done`` batches were trained on before."""
+        """Set the epoch's length in the Trainer; ``done`` of its batches were trained on before."""
         whole = done + len(trainer.train_dataloader)
         if not whole:
             raise ValueError(
@@ -249,21 +249,21 @@ class InfoBatchCallback(Callback):
         return {} if self._train_data is None else self._train_data.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep it until training starts: before, the Trainer measures the loader, and must not find half an epoch."""
+        """Keep the state until training starts: the Trainer first measures the loader, and must see a whole epoch."""
         self._state = state_dict or None
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._state is not None:  # training was over before it started
-            if self._looks:
-                self._look(trainer)
+        if self._state is not None:  # training was complete already, so that it did not start
+            if self._from_loader:
+                self._take_loader_data(trainer)
             self._load()
 
     def _load(self) -> bool:
-        """Give ``train_data`` the state of the checkpoint, if there is one that it has not got yet."""
+        """Load the checkpoint's state into ``train_data``, if there is one that has not been loaded yet."""
         state, self._state = self._state, None
         if state is None:
             return False
-        self.train_data.load_state_dict(state, stay=True)  # at an epoch's end: the Trainer may come back to end it
+        self.train_data.load_state_dict(state, stay=True)  # the Trainer may still have to end a complete epoch
         return True
 
 
@@ -273,12 +273,12 @@ def _keeps_steps(trainer: Trainer) -> bool:
 
 
 def _global_seed() -> int | None:
-    """What ``seed_everything`` was called with, which it leaves in the environment for all processes."""
+    """The seed of ``seed_everything``, which leaves it in the environment for all processes."""
     seed = os.environ.get("PL_GLOBAL_SEED")
     return None if seed is None else int(seed)
 
 
-def _described(loader: Any) -> str:
+def _describe(loader: Any) -> str:
     sampler = getattr(loader, "sampler", None)
     return type(loader).__name__ if sampler is None else f"a {type(loader).__name__} on a {type(sampler).__name__}"
 
@@ -286,13 +286,13 @@ def _described(loader: Any) -> str:
 def epochs(train_data: InfoBatch, loader: Any) -> Iterator[int]:
     """The epochs still to train, in place of ``range(num_epochs)``, with a loader from ``fabric.setup_dataloaders``.
 
-    Such a loader tells its sampler the epoch and counts from 0 in every run: here it is told where ``train_data``
-    stands after ``fabric.load``. Within an epoch ``len(loader)`` is what is left of it.
+    Such a loader counts epochs from 0 in every run and passes its count to the sampler: this sets the count to the
+    epoch at which ``train_data`` stands after ``fabric.load``. In a resumed epoch ``len(loader)`` is what is left of it.
     """
     if not hasattr(loader, "_num_iter_calls") or sampler_of(loader) is not train_data.sampler:
         raise ValueError(
             "loader must be what fabric.setup_dataloaders() has made of DataLoader(train_data, "
-            f"sampler=train_data.sampler, ...), got {_described(loader)}"
+            f"sampler=train_data.sampler, ...), got {_describe(loader)}"
         )
     train_data.adopt_seed(_global_seed())
     for epoch in range(train_data.epoch, train_data.num_epochs):
@@ -302,5 +302,5 @@ def epochs(train_data: InfoBatch, loader: Any) -> Iterator[int]:
         if train_data.epoch != epoch:
             raise RuntimeError(
                 f"loader was iterated more than once in epoch {epoch}, and Fabric has counted every time as an epoch: "
-                "look at samples through a loader of their own"
+                "look at samples through another loader"
             )

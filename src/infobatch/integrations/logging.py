@@ -16,36 +16,36 @@ def metrics(train_data: InfoBatch | Stream) -> dict[str, float]:
 
     ``kept_share`` is the share of the data in the epoch's plan, ``saving`` the share of full training left out so far.
     ``noise`` is the noise factor of the last epoch, when it is over and there is one process.
-    ``loss`` is ``train_data.loss``, that of the last batch as full data would show it. It and ``mean_score`` are
-    missing until a sample has been scored. A :class:`Stream` has ``loss``, ``noise`` and ``saving`` so far.
+    ``loss`` is ``train_data.loss``, the last batch's loss on the scale of full data. It and ``mean_score`` are missing
+    until a sample has been scored. A :class:`Stream` has ``loss``, ``noise`` and ``saving`` so far.
     """
     if isinstance(train_data, Stream):
-        return _of_stream(train_data)
+        return _stream_metrics(train_data)
     plan, stats = train_data.plan, train_data.stats
-    found = {"infobatch/kept_share": len(plan) / max(plan.total, 1), "infobatch/saving": stats.saving}
+    figures = {"infobatch/kept_share": len(plan) / max(plan.total, 1), "infobatch/saving": stats.saving}
     if stats.epochs and (noise := stats.epochs[-1].noise) is not None:
-        found["infobatch/noise"] = noise
+        figures["infobatch/noise"] = noise
     scores = train_data.scores
     known = scores[~np.isnan(scores)]
     if len(known):
-        found["infobatch/mean_score"] = float(known.mean(dtype=np.float64))
+        figures["infobatch/mean_score"] = float(known.mean(dtype=np.float64))
     if not math.isnan(loss := float(train_data.loss)):
-        found["infobatch/loss"] = loss
-    return found
+        figures["infobatch/loss"] = loss
+    return figures
 
 
-def _of_stream(stream: Stream) -> dict[str, float]:
+def _stream_metrics(stream: Stream) -> dict[str, float]:
     stats = stream.stats
     figures = {"infobatch/saving": stats.saving, "infobatch/noise": stats.noise, "infobatch/loss": float(stream.loss)}
     return {name: value for name, value in figures.items() if not math.isnan(value)}
 
 
 def log(train_data: InfoBatch | Stream, logger: Any, step: int) -> None:
-    """Send :func:`metrics` to ``logger``, as of ``step`` in its own count (epochs or steps, as your other curves).
+    """Send :func:`metrics` to ``logger`` at ``step``, counted as for your other curves (in epochs or steps).
 
     ``logger`` is a TensorBoard ``SummaryWriter``, a W&B run, the ``mlflow`` module, or anything that takes a dict by
     ``log_metrics(values, step=...)`` or ``log(values, step=...)``, such as a Lightning logger or an ``Accelerator``.
-    With several processes call it on one.
+    With several processes call it in one of them.
     """
     values = metrics(train_data)
     if hasattr(logger, "add_scalar"):

@@ -1,4 +1,4 @@
-"""Ray Train: ``prepare_data_loader`` as ``ray.train.torch`` has it, which makes sure that our sampler stays."""
+"""Ray Train: ``prepare_data_loader`` in place of ``ray.train.torch``'s own; it makes sure that our sampler stays."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ with needs("ray", "ray"):
 def prepare_data_loader(loader: DataLoader[Any], **options: Any) -> DataLoader[Any]:
     """``ray.train.torch.prepare_data_loader(loader, **options)`` for a loader over an InfoBatch, or an error.
 
-    Ray moves the batches and is told to put in no sampler: ours gives every worker its part of the plan, one by one or
-    by ``train_data.batches``. Ray also fetches a batch ahead, so that ``update`` must be told the index.
+    Ray moves the batches but does not replace the sampler: ours gives every worker its part of the plan, with
+    ``train_data.sampler`` or ``train_data.batches``. Ray also fetches a batch ahead, so ``update`` needs the index.
     """
     train_data = loader.dataset
     if not isinstance(train_data, InfoBatch):

@@ -4,8 +4,8 @@
     trainer = StreamTrainer(model, args, train_dataset=streamed, streaming={"key": lambda row: row["source"]})
 
 ``streaming`` holds the arguments of ``infobatch.Stream``. The stream is wrapped after the trainer has prepared it, and
-``max_steps`` is the number of steps, as Trainer wants for data without length: ``scale`` is therefore "steps". Rows are
-weighed as :mod:`infobatch.integrations.transformers` says.
+``max_steps`` is the number of steps, which Trainer needs for data without length: ``scale`` is therefore "steps". Rows
+are weighted as described in :mod:`infobatch.integrations.transformers`.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class StreamMixin(InfoBatchMixin):
         self._streaming = streaming
         super().__init__(*args, keep_steps=True, **kwargs)
 
-    def _wrapped(self, data: Any, pruning: Any, made: Any) -> Any:
+    def _wrap(self, data: Any, pruning: Any, made: Any) -> Any:
         """``data`` as a stream."""
         if pruning is not None:
-            raise TypeError("pruning is for InfoBatchTrainer: give the arguments of Stream as streaming={...}")
+            raise TypeError("pruning is for InfoBatchTrainer: pass the arguments of Stream as streaming={...}")
         if self.args.world_size > 1:
             raise ValueError(
-                f"{type(self).__name__} works with one process: with several, write the loop and go over "
-                "stream.together(loader), by which ranks end together"
+                f"{type(self).__name__} works with one process: with several, write your own loop over "
+                "stream.together(loader), which ends on all ranks together"
             )
         if isinstance(data, Stream):
             if self._streaming is not None:
-                raise TypeError("train_dataset is a Stream already: give it the arguments, and leave out streaming")
+                raise TypeError("train_dataset is a Stream already: pass the arguments to it, and leave out streaming")
             return data
         options = {**_DEFAULTS, **(self._streaming or {})}
         if not {"key", "id", "look"} & set(options):
             raise ValueError(
-                "streaming must say what rows are known by: key, id or look (choosing within a batch by its losses "
+                "streaming must hold key, id or look, by which rows are known (choosing within a batch by its losses "
                 "needs a loop of your own)"
             )
         return Stream(data, **options)
@@ -110,7 +110,7 @@ class StreamMixin(InfoBatchMixin):
         resume_from_checkpoint: Any,
         trial: Any,
     ) -> tuple[int, int]:
-        """Where to go on: the stream knows its place, so that no batch is skipped."""
+        """Resume the stream, which knows its place: Trainer skips no batch."""
         super(InfoBatchMixin, self)._init_training_state(
             max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
         )
@@ -123,7 +123,7 @@ class StreamMixin(InfoBatchMixin):
         super(InfoBatchMixin, self)._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **rest)
 
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
-        """Speed is told in samples that were trained on."""
+        """Report speed in samples that were trained on."""
         return super(InfoBatchMixin, self)._finalize_training(trial, self.train_data.stats.trained, start_time)
 
 
@@ -132,7 +132,7 @@ class StreamTrainer(StreamMixin, Trainer):
 
 
 class _Progress(TrainerCallback):
-    """Keeps ``state.epoch`` true, also after going on: the share of training's steps."""
+    """Sets ``state.epoch`` to the share of training's steps that are done, also after a resume."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         state.epoch = state.global_step / state.max_steps

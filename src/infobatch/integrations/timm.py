@@ -5,8 +5,8 @@
 >>> criterion = Criterion(SoftTargetCrossEntropy(), train_data)
 >>> scheduler, num_epochs = create_scheduler(train_data, loader, optimizer, sched="cosine", ...)
 
-The rest of the script stays. timm fetches a batch ahead, so that batches are known by index: the loader's second part
-is a :class:`Target`, which holds labels and indices and moves to a device as a tensor does. See docs/timm.md.
+The rest of the script stays. timm fetches a batch ahead, so that batches are known by index: the second item of each
+batch is a :class:`Target`, which holds labels and indices and moves to a device as a tensor does. See docs/timm.md.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = ["CheckpointState", "Criterion", "Target", "create_loader", "create_sc
 
 @dataclass(frozen=True)
 class Target:
-    """What a batch's inputs are: their labels and indices and, where they were mixed, the mixed targets.
+    """The labels and indices of a batch's inputs and, where they were mixed, the mixed targets.
 
-    Input i shows sample i to the share ``share[i]`` (timm's λ) and sample B-1-i to the rest.
+    Input i is a mix of sample i, with the share ``share[i]`` (timm's λ), and of sample B-1-i.
     """
 
     label: torch.Tensor
@@ -54,11 +54,11 @@ class Target:
     per_element: bool = False  # whether the two inputs of a pair have a λ each
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Target:
-        """On another device; as ``Tensor.to``, but it never changes what the values are."""
+        """The target on another device; like ``Tensor.to``, but it never changes a dtype."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Target:
-        """In pinned memory: torch's loader asks for it."""
+        """The target in pinned memory: torch's loader calls this."""
         return self._each(torch.Tensor.pin_memory)
 
     def _each(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Target:
@@ -77,11 +77,11 @@ def create_loader(
     keep_steps: bool = False,
     **options: Any,
 ) -> Any:
-    """The loader of timm's ``create_loader``, over what an InfoBatch plans; it delivers (inputs, :class:`Target`).
+    """Replaces timm's ``create_loader`` for an InfoBatch; the loader delivers (inputs, :class:`Target`).
 
-    Takes timm's own arguments. ``distributed`` makes no difference: train_data shards by rank where there are several.
-    With ``keep_steps`` every epoch has as many batches as full data, and they shrink: see ``InfoBatch.batches``. Any
-    other data set, as that of validation, gets timm's own loader, made by timm with the same arguments.
+    Takes timm's own arguments. ``distributed`` makes no difference: train_data shards by rank on its own. With
+    ``keep_steps`` every epoch has as many batches as full data, and they shrink: see ``InfoBatch.batches``. Any other
+    data set, such as the validation set, gets timm's own loader with the same arguments.
     """
     if not isinstance(dataset, InfoBatch):
         if keep_steps:
@@ -95,7 +95,7 @@ def create_loader(
         )
     train_data = dataset
     _check_loader(train_data, is_training, options)
-    train_data.adopt_seed(torch_seed())  # which timm.utils.random_seed has set, on each rank another
+    train_data.adopt_seed(torch_seed())  # set by timm.utils.random_seed, to another value on each rank
     options["distributed"] = False
     made = timm.data.create_loader(
         train_data.dataset,  # timm gives it the transform
@@ -158,7 +158,7 @@ class _Collate:
 
 
 class _MixedCollate(FastCollateMixup):
-    """A ``FastCollateMixup`` for samples that end with their index; a subclass, or its switch would do nothing."""
+    """A ``FastCollateMixup`` for samples that end with their index; timm's switch for mixing needs a subclass."""
 
     def __init__(self, mixup: FastCollateMixup) -> None:
         _check_mode(mixup)
@@ -168,10 +168,10 @@ class _MixedCollate(FastCollateMixup):
         left, middle, right = _halves(batch)
         places = [(sample[0], place) for place, sample in enumerate([*left, *right])]
         with own_draws(batch[0][-1]):
-            inputs, shares = FastCollateMixup.__call__(_telling_shares(self, len(places)), places)
+            inputs, shares = FastCollateMixup.__call__(_make_share_reporter(self, len(places)), places)
         label = torch.tensor([sample[1] for sample in batch], dtype=torch.int64)
-        inputs = _between(inputs, [torch.as_tensor(sample[0]) for sample in middle])
-        return inputs, _mixed(self, Target(label, _indices(batch)), shares)
+        inputs = _put_between(inputs, [torch.as_tensor(sample[0]) for sample in middle])
+        return inputs, _mix_target(self, Target(label, _indices(batch)), shares)
 
 
 def _indices(batch: Sequence[tuple[Any, ...]]) -> torch.Tensor:
@@ -182,12 +182,12 @@ def _indices(batch: Sequence[tuple[Any, ...]]) -> torch.Tensor:
 
 
 def indexed(mixup: Mixup) -> Mixup:
-    """A Mixup of timm's for the batches of ``create_loader(..., use_prefetcher=False)``.
+    """Make timm's ``Mixup`` work on the batches of ``create_loader(..., use_prefetcher=False)``.
 
-    With the prefetcher the ``FastCollateMixup`` goes to ``create_loader`` as it is.
+    With the prefetcher, pass the ``FastCollateMixup`` to ``create_loader`` as it is.
     """
     if isinstance(mixup, FastCollateMixup):
-        raise TypeError("mixup is a FastCollateMixup: give it to create_loader(..., collate_fn=mixup) as it is")
+        raise TypeError("mixup is a FastCollateMixup: pass it to create_loader(..., collate_fn=mixup) as it is")
     return _IndexedMixup(mixup)
 
 
@@ -200,33 +200,33 @@ class _IndexedMixup(Mixup):
         left, middle, right = _halves(x)
         pairs = torch.cat([left, right]) if len(middle) else x
         places = torch.arange(len(pairs), device=x.device)
-        pairs, shares = Mixup.__call__(_telling_shares(self, len(pairs)), pairs, places)
-        return _between(pairs, middle), _mixed(self, target, shares)
+        pairs, shares = Mixup.__call__(_make_share_reporter(self, len(pairs)), pairs, places)
+        return _put_between(pairs, middle), _mix_target(self, target, shares)
 
 
-def _telling_shares(mixup: Mixup, batch_size: int) -> Mixup:
-    """A copy for which the class of an input is its place in the batch: the mixed targets it returns are the shares."""
-    telling = copy.copy(mixup)
-    telling.num_classes, telling.label_smoothing = batch_size, 0.0
-    return telling
+def _make_share_reporter(mixup: Mixup, batch_size: int) -> Mixup:
+    """A copy that takes an input's place in the batch for its class, so that its mixed targets are the shares."""
+    reporter = copy.copy(mixup)
+    reporter.num_classes, reporter.label_smoothing = batch_size, 0.0
+    return reporter
 
 
 def _halves(batch: Any) -> tuple[Any, Any, Any]:
-    """A batch's first half, the one in its middle where their number is odd, and the rest: timm mixes even batches."""
+    """(first half, middle, second half) of a batch: timm mixes even batches, so an odd one leaves its middle sample."""
     half = len(batch) // 2
     return batch[:half], batch[half : len(batch) - half], batch[len(batch) - half :]
 
 
-def _between(halves: torch.Tensor, middle: Any) -> torch.Tensor:
-    """Both halves with the one that was not mixed, if any, in their middle again."""
+def _put_between(halves: torch.Tensor, middle: Any) -> torch.Tensor:
+    """Both halves, with the sample that was not mixed, if any, back in their middle."""
     if not len(middle):
         return halves
     half = len(halves) // 2
     return torch.cat([halves[:half], middle[0][None], halves[half:]])
 
 
-def _mixed(mixup: Mixup, target: Target, shares: torch.Tensor) -> Target:
-    share = _between(shares.diagonal(), shares.new_ones(len(target.label) - len(shares)))
+def _mix_target(mixup: Mixup, target: Target, shares: torch.Tensor) -> Target:
+    share = _put_between(shares.diagonal(), shares.new_ones(len(target.label) - len(shares)))
     mixed = mixup_target(target.label, mixup.num_classes, share.unsqueeze(1), mixup.label_smoothing)
     return Target(target.label, target.index, mixed, share.clone(), mixup.mode == "elem")
 
@@ -243,10 +243,10 @@ def _check_mode(mixup: Mixup) -> None:
 
 
 class Criterion(nn.Module):
-    """A criterion for the loop's ``criterion(output, target)``: books the losses, returns their weighted mean.
+    """A criterion for the loop's ``criterion(output, target)``: records the losses, returns their weighted mean.
 
     ``criterion`` is torch's or timm's cross-entropy, timm's ``BinaryCrossEntropy``, or any function that returns one
-    loss per sample. Mixed inputs weigh what :class:`PairWeights` says and are scored as in appendix A.3 of the paper.
+    loss per sample. Mixed inputs are weighted by :class:`PairWeights` and scored as in appendix A.3 of the paper.
     """
 
     def __init__(self, criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], train_data: InfoBatch) -> None:
@@ -294,11 +294,11 @@ def _per_sample(criterion: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.
             "criterion is a JsdCrossEntropy, which has no loss per sample: use a cross-entropy, without num_aug_splits"
         )
     if getattr(criterion, "reduction", None) == "sum":
-        raise ValueError("criterion: reduction='sum' grows with the batch, and a mean is what is returned: use 'mean'")
+        raise ValueError("criterion: reduction='sum' grows with the batch, but Criterion returns a mean: use 'mean'")
     if isinstance(criterion, SoftTargetCrossEntropy):
         return classification.cross_entropy
     if isinstance(criterion, LabelSmoothingCrossEntropy):
-        return lambda output, target: classification.cross_entropy(output, _hard(target), criterion.smoothing)
+        return lambda output, target: classification.cross_entropy(output, _check_hard(target), criterion.smoothing)
     if isinstance(criterion, BinaryCrossEntropy):
         return lambda output, target: classification.binary_cross_entropy(
             output,
@@ -312,14 +312,14 @@ def _per_sample(criterion: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.
     if isinstance(criterion, nn.CrossEntropyLoss):
         if criterion.weight is not None or criterion.ignore_index >= 0:
             raise ValueError(
-                "criterion: a CrossEntropyLoss with weight or ignore_index is a ratio of two sums over the batch, of "
-                "which there is no unbiased estimate; give a function that returns one loss per sample"
+                "criterion: a CrossEntropyLoss with weight or ignore_index is a ratio of two sums over the batch and "
+                "has no unbiased estimate: use a function that returns one loss per sample"
             )
         return lambda output, target: classification.cross_entropy(output, target, criterion.label_smoothing)
     return criterion
 
 
-def _hard(target: torch.Tensor) -> torch.Tensor:
+def _check_hard(target: torch.Tensor) -> torch.Tensor:
     if target.is_floating_point():
         raise ValueError(
             "criterion: LabelSmoothingCrossEntropy got mixed targets, which Mixup has smoothed already: use "
@@ -334,10 +334,10 @@ def _hard(target: torch.Tensor) -> torch.Tensor:
 def create_scheduler(
     train_data: InfoBatch, loader: Any, optimizer: torch.optim.Optimizer, *, grad_accum_steps: int = 1, **options: Any
 ) -> tuple[Any, int]:
-    """The scheduler of timm's ``create_scheduler_v2``; over training, its learning rate is the one of full data.
+    """Replaces timm's ``create_scheduler_v2``; over training, the learning rate is the one of full data.
 
-    Takes timm's options and returns (scheduler, epochs) as it does; ``train_data`` must be made for as many epochs.
-    ``updates_per_epoch`` is counted here, for full data; the loop may call ``step_update`` with any number.
+    Takes timm's options and returns (scheduler, epochs) as timm does; ``train_data`` must be made for as many epochs.
+    ``updates_per_epoch`` is counted here, for full data; the number that the loop passes to ``step_update`` is ignored.
     """
     if "updates_per_epoch" in options:
         raise TypeError("updates_per_epoch is counted here, for full data: leave it out and give grad_accum_steps")
@@ -358,10 +358,10 @@ def create_scheduler(
 
 
 class PacedTimmScheduler:
-    """A timm scheduler whose updates are counted as full data would; everything else is the inner scheduler's.
+    """A timm scheduler whose updates are counted on the scale of full data; all else is the inner scheduler's.
 
-    ``updates_per_epoch`` is that of full data; of each rank's samples only whole multiples of ``whole`` are delivered.
-    Where steps stay, ``batches_per_update`` is given, and updates are simply counted.
+    ``updates_per_epoch`` is that of full data. Each rank's samples are delivered in whole multiples of ``whole`` only.
+    ``batches_per_update`` is given where steps stay: updates are then simply counted.
     """
 
     def __init__(
@@ -379,7 +379,7 @@ class PacedTimmScheduler:
         self._batches_per_update = batches_per_update
 
     def step_update(self, num_updates: int, metric: float | None = None) -> None:
-        """To ⌊S·(e + p)⌋ with S updates in a full epoch and epoch e done to the share p; not to ``num_updates``."""
+        """Go to update ⌊S·(e + p)⌋, with S updates in a full epoch and the share p of epoch e done."""
         full = self.updates_per_epoch
         if self._batches_per_update is not None:
             updates = -(-self._train_data.batches_done // self._batches_per_update)
@@ -405,16 +405,16 @@ class PacedTimmScheduler:
 
 
 class CheckpointState:
-    """Takes train_data's state along in timm's own checkpoints, in the place of the loss scaler and together with it.
+    """Puts train_data's state into timm's own checkpoints, in the place of the loss scaler and together with it.
 
-    >>> loss_scaler = CheckpointState(train_data, loss_scaler)  # of which there is none without AMP
+    >>> loss_scaler = CheckpointState(train_data, loss_scaler)  # without AMP, loss_scaler is None
     >>> saver = CheckpointSaver(model, optimizer, amp_scaler=loss_scaler, ...)
     >>> resume_checkpoint(model, path, optimizer, loss_scaler)  # then go on with epoch train_data.epoch
 
-    With several ranks every one calls :meth:`gather` just before one of them saves.
+    With several ranks, all of them call :meth:`gather` just before one of them saves.
     """
 
-    state_dict_key = "infobatch"  # under which timm saves what stands in the scaler's place
+    state_dict_key = "infobatch"  # timm saves the scaler's replacement under this key
 
     def __init__(self, train_data: InfoBatch, loss_scaler: Any = None) -> None:
         self.train_data = train_data
@@ -431,7 +431,7 @@ class CheckpointState:
         create_graph: bool = False,
         need_update: bool = True,
     ) -> None:
-        """Back-propagate and step, as the loop would: by the loss scaler where there is one."""
+        """Back-propagate and step, as the loop would: with the loss scaler if there is one."""
         if self.loss_scaler is not None:
             self.loss_scaler(loss, optimizer, clip_grad, clip_mode, parameters, create_graph, need_update)
             return
@@ -442,7 +442,7 @@ class CheckpointState:
             optimizer.step()
 
     def gather(self) -> None:
-        """Take the state of this moment for the next save; all ranks must call it."""
+        """Keep the current state for the next save; all ranks must call it."""
         self._gathered = self._moment(), self.train_data.state_dict()
 
     def state_dict(self) -> dict[str, Any]:

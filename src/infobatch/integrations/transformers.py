@@ -4,29 +4,30 @@
 
     class PrunedSFTTrainer(InfoBatchMixin, SFTTrainer): ...
 
-``pruning`` holds the arguments of ``InfoBatch``; how many epochs there are is known from the training arguments. The
-data is wrapped after the trainer has prepared it (SFTTrainer tokenises and packs what it is given), which is why the
-plain data is what to pass. An ``InfoBatch`` of your own as ``train_dataset`` is taken as well where the trainer leaves
-it alone. With ``keep_steps=True`` pruned epochs have as many steps as full ones, and batches shrink instead.
+``pruning`` holds the arguments of ``InfoBatch``; the number of epochs follows from the training arguments. Pass the
+plain data: it is wrapped after the trainer has prepared it (SFTTrainer tokenises and packs its data first). An
+``InfoBatch`` of your own as ``train_dataset`` works too if the trainer does not change its data. With
+``keep_steps=True`` pruned epochs have as many steps as full ones, and batches shrink instead.
 
-What the loss is divided by
----------------------------
+The divisor of the loss
+-----------------------
 Trainer's own loss for one optimiser step is Σ_i S_i / Σ_i T_i over all rows i of the step (of all accumulated batches
-and all processes), S_i being the sum of row i's token losses and T_i the number of its tokens: of the step's b rows,
-mean S over mean T. A pruned epoch has fewer steps, and row i weighs w_i = 1/π_i. For the sum over an epoch to stay what
-it is with all data, the step must be
+and all processes), where S_i is the sum of row i's token losses and T_i the number of its tokens: the mean S over the
+mean T of the step's b rows. A pruned epoch has fewer steps, and row i has the weight w_i = 1/π_i. For the sum over an
+epoch to be the same as with all data, the step must be
 
     (1/b) Σ_i w_i S_i / T̄    with T̄ the mean tokens of a row of the *whole* data.
 
-Where steps stay, weights are divided by their mean, so that each step, not their sum, is on the scale of all data.
+With ``keep_steps`` the weights are divided by their mean, so that each step, and not the sum over the epoch's steps, is
+on the scale of all data.
 
 Σ_i w_i S_i / Σ_i T_i would use the mean tokens of the rows that were *kept*: where short rows are the easy ones, every
 step would be too small by the ratio of the two. So T̄ is estimated with the weights as well: T̄ = Σ w_i T_i / Σ w_i, and
 ``num_items_in_batch`` becomes b · Σ w_i T_i / Σ w_i. With all weights 1 that is Trainer's own Σ T_i; for rows of equal
 length, and for losses with one value per row (classification, regression), it is the number of tokens and the loss is
 unbiased exactly; else up to the bias that a ratio of two sums over b rows has anyway, in Trainer too. The counts are
-taken over the whole step before its first forward pass, so that accumulated batches share one divisor; with several
-processes they are added up, and Trainer multiplies by the number of processes what DDP will divide by it.
+taken over the whole step before its first forward pass, so that accumulated batches share one divisor. With several
+processes they are added up, and Trainer multiplies the loss by the number of processes, because DDP divides by it.
 
 A row's score is its mean token loss. Rows without a single target count as rows with loss 0.
 """
@@ -68,7 +69,7 @@ INDEX_KEY = "sample_index"
 SPAN = ("start_positions", "end_positions")  # the targets of question answering
 STATE_FILE = "infobatch.pt"  # beside Trainer's own files in a checkpoint
 
-_Trainer: Any = object  # the class that the mixin stands before
+_Trainer: Any = object  # the class that the mixin goes before
 
 
 class InfoBatchMixin(_Trainer):
@@ -94,15 +95,15 @@ class InfoBatchMixin(_Trainer):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._keep_steps = keep_steps
-        self._full_steps: tuple[int, int] | None = None  # of an epoch, and of training, with all data
-        self._loss_is_known = False  # that the model's loss is what _losses makes of its logits
+        self._full_steps: tuple[int, int] | None = None  # (steps of an epoch, steps of training) with all data
+        self._loss_is_known = False  # whether _losses was seen to compute the model's own loss from its logits
         self._shifts = self._loss_shifts_labels  # whether the loss at a position is of the next label
         self._counts_shifted = self._loss_shifts_labels  # whether losses are counted after that shift
         if self.train_dataset is None:
             return
-        self._refuse_what_does_not_fit()
-        made = [given for given in (*args, *kwargs.values()) if isinstance(given, InfoBatch)]
-        self.train_dataset = self._wrapped(self.train_dataset, pruning, made)
+        self._check_arguments()
+        made = [value for value in (*args, *kwargs.values()) if isinstance(value, InfoBatch)]
+        self.train_dataset = self._wrap(self.train_dataset, pruning, made)
         self._follow()
 
     def _follow(self) -> None:
@@ -118,18 +119,18 @@ class InfoBatchMixin(_Trainer):
         """The data that is trained on, with its plan, scores and statistics."""
         if not isinstance(self.train_dataset, InfoBatch):
             raise TypeError(
-                f"train_dataset must be an InfoBatch, got {type(self.train_dataset).__name__}: give the data to the "
-                "trainer when you make it, which wraps it"
+                f"train_dataset must be an InfoBatch, got {type(self.train_dataset).__name__}: pass the data when you "
+                "make the trainer, which wraps it"
             )
         return self.train_dataset
 
     # -- what is trained on --------------------------------------------------------------------------------------
 
-    def _wrapped(self, data: Any, pruning: Mapping[str, Any] | None, made: list[InfoBatch]) -> InfoBatch:
+    def _wrap(self, data: Any, pruning: Mapping[str, Any] | None, made: list[InfoBatch]) -> InfoBatch:
         """``data`` as an InfoBatch whose samples carry their index."""
         if isinstance(data, InfoBatch):
             if pruning is not None:
-                raise TypeError("train_dataset is an InfoBatch already: give it the arguments, and leave out pruning")
+                raise TypeError("train_dataset is an InfoBatch already: pass it the arguments, and leave out pruning")
             if data.index_key is None:
                 raise ValueError(
                     "train_dataset was made without index_key, but Trainer fetches batches ahead: "
@@ -162,8 +163,8 @@ class InfoBatchMixin(_Trainer):
         size = self._train_batch_size
         return each // size if self.args.dataloader_drop_last else -(-each // size)
 
-    def _refuse_what_does_not_fit(self) -> None:
-        """Raise where the training arguments ask for what would go wrong."""
+    def _check_arguments(self) -> None:
+        """Raise if the training arguments ask for something that pruning would break."""
         args, sharing = self.args, self.args.accelerator_config
         many = args.world_size > 1
         sizes = [self.get_tp_size(), self.get_cp_size(), self.get_sp_size()]
@@ -230,20 +231,20 @@ class InfoBatchMixin(_Trainer):
     # -- how long training is ------------------------------------------------------------------------------------
 
     def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
-        """As long as with all data: this is what schedules are made for."""
+        """The values for all data, which schedules are made for."""
         nominal = _FullEpoch(self.train_data, self._full_batches(self.train_data.plan.total))
         values = super().set_initial_training_values(args, nominal)
         num_epochs, steps_per_epoch, *_, max_steps = values
         if num_epochs != self.train_data.num_epochs:
             raise ValueError(
                 f"train_dataset was made for num_epochs={self.train_data.num_epochs}, but the training arguments make "
-                f"{num_epochs} epochs: the last ones, which need all data, would be others. Make both the same"
+                f"{num_epochs} epochs: the last epochs, which need all data, would differ. Make both the same"
             )
         self._full_steps = steps_per_epoch, max_steps
         return values
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """Trainer's schedule over all data, or the one it was given, made to follow training where steps get fewer."""
+        """Trainer's schedule for all data, or the one passed to it; paced where pruned epochs have fewer steps."""
         if optimizer is None:
             optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # Accelerate's wrapper has no step hooks
         scheduler = super().create_scheduler(num_training_steps, optimizer)
@@ -261,7 +262,7 @@ class InfoBatchMixin(_Trainer):
         resume_from_checkpoint: Any,
         trial: Any,
     ) -> tuple[int, int]:
-        """Where to go on: train_data knows the epoch, and its sampler has only what is left of it."""
+        """Where to resume: train_data knows the epoch, and its sampler holds only the rest of it."""
         super()._init_training_state(
             max_steps, num_update_steps_per_epoch, num_train_epochs, resume_from_checkpoint, trial
         )
@@ -274,18 +275,18 @@ class InfoBatchMixin(_Trainer):
 
     @property
     def _data_seed(self) -> int:
-        """What Trainer's own sampler would be seeded with."""
+        """The seed of Trainer's own sampler."""
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        """Write train_data's state where Trainer writes what else it needs to go on."""
+        """Write train_data's state beside the other files that Trainer needs to resume."""
         super()._save_optimizer_and_scheduler(output_dir)
         state = self.train_data.state_dict()  # on every process: scores are gathered
         if self.args.should_save:
             checkpoint.save(state, os.path.join(output_dir, STATE_FILE))
 
     def _run_epoch(self, *, epoch: int, train_dataloader: DataLoader[Any], **rest: Any) -> None:
-        """One epoch, told how long it really is."""
+        """Run one epoch with its real length."""
         train_data, args = self.train_data, self.args
         if sampler_of(train_dataloader) is not train_data.sampler:
             raise TypeError(
@@ -298,7 +299,7 @@ class InfoBatchMixin(_Trainer):
         if batches == 0:
             raise ValueError(
                 f"the {len(train_data.sampler)} samples of epoch {epoch} are fewer than a batch, and "
-                "dataloader_drop_last drops it: use smaller batches, or keep the last one"
+                "dataloader_drop_last=True drops it: use smaller batches, or dataloader_drop_last=False"
             )
         steps = -(-batches // args.gradient_accumulation_steps)
         self._expect(epoch, steps)
@@ -306,7 +307,7 @@ class InfoBatchMixin(_Trainer):
         super()._run_epoch(epoch=epoch, train_dataloader=train_dataloader, **rest)
 
     def _expect(self, epoch: int, steps: int) -> None:
-        """Say how many steps training will have: those of this epoch, and full ones to come.
+        """Set how many steps training will have: those of this epoch, and those of full epochs after it.
 
         ``state.max_steps`` is where Trainer stops and what progress bars show; in the last epoch it is exact. Training
         that ends in mid-epoch with all data ends at the same share of the pruned epoch.
@@ -324,7 +325,7 @@ class InfoBatchMixin(_Trainer):
                 callback.training_bar.refresh()
 
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
-        """Speed is told in samples that were trained on."""
+        """Report speed in samples that were trained on."""
         return super()._finalize_training(trial, self.train_data.stats.seen, start_time)
 
     # -- the step ------------------------------------------------------------------------------------------------
@@ -332,7 +333,7 @@ class InfoBatchMixin(_Trainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], torch.Tensor]:
-        """The batches of one optimiser step, with their weights, and what its loss is divided by (see above)."""
+        """The batches of one optimiser step, with their weights, and the divisor of its loss (see above)."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
         if batches and not self._loss_is_known:
             self._learn_loss(batches[0])
@@ -366,13 +367,13 @@ class InfoBatchMixin(_Trainer):
         return targets_per_row(labels, shift=shift, lengths=rows["lengths"])
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """One batch, whose losses must have come back."""
+        """Train on one batch; raise if its losses did not reach ``train_data.update``."""
         before = self.train_data.batches_done
         loss = super().training_step(model, inputs, num_items_in_batch)
         if self.train_data.batches_done != before + 1:
             raise RuntimeError(
-                f"compute_loss of {type(self).__name__} makes its own loss, and nothing was booked: "
-                "give compute_loss_func, which returns one loss per sample, in place of your own compute_loss"
+                f"compute_loss of {type(self).__name__} makes its own loss, and train_data.update() was not called: "
+                "pass compute_loss_func, which returns one loss per sample, in place of your own compute_loss"
             )
         assert isinstance(loss, torch.Tensor)
         return loss
@@ -397,7 +398,7 @@ class InfoBatchMixin(_Trainer):
             if theirs is None:
                 losses = self._losses(outputs, {"labels": labels, **spans}, rows)
             else:
-                losses = _given(theirs(outputs, labels), rows)
+                losses = _as_row_losses(theirs(outputs, labels), rows)
             train_data.update(losses.mean.detach(), rows.index)
             return losses.total @ rows.weight.to(losses.total.dtype) / num_items_in_batch
 
@@ -408,10 +409,10 @@ class InfoBatchMixin(_Trainer):
             self.compute_loss_func = theirs
 
     def _with_decoder_inputs(self, model: Any, inputs: Any) -> Any:
-        """The model, so that an encoder-decoder has its decoder's inputs: Trainer keeps the labels from it.
+        """The model, with decoder inputs for an encoder-decoder: Trainer does not pass the labels to it.
 
-        What it would make of its labels is added to the inputs; where only its own forward pass can tell, as Whisper's,
-        it is given the labels all the same.
+        The decoder inputs that it would make from its labels are added to the inputs; if only its own forward pass can
+        make them, as in Whisper, the labels are passed after all.
         """
         config = getattr(self.model, "config", None)
         if "labels" not in inputs or "decoder_input_ids" in inputs:
@@ -438,13 +439,13 @@ class InfoBatchMixin(_Trainer):
         if problem in ("regression", "multi_label_classification") and logits.dim() <= 2:
             pairs = logits.reshape(len(rows.index), -1), labels.reshape(len(rows.index), -1).to(logits.dtype)
             each = functional.mse_loss if problem == "regression" else functional.binary_cross_entropy_with_logits
-            return _given(each(*pairs, reduction="none").mean(1), rows)
+            return _as_row_losses(each(*pairs, reduction="none").mean(1), rows)
         if logits.dim() == 2:
             logits, labels = logits[:, None], labels.reshape(-1, 1)
         return row_losses(logits, labels, shift=self._shifts, lengths=rows.lengths, label_smoothing=smoothing)
 
     def _learn_loss(self, batch: Mapping[str, Any]) -> None:
-        """See how the model computes its loss, on the first batch with a target; raise unless it is the rows' mean."""
+        """Learn from the first batch with a target how the model computes its loss; raise unless it is the rows' mean."""
         if self.compute_loss_func is not None or (self.label_smoother is None and self._has_fused_head):
             self._loss_is_known = True
             return
@@ -456,7 +457,7 @@ class InfoBatchMixin(_Trainer):
         model.eval()  # no randomness is used up
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs)
-            if not self._loss_shifts_labels and self._shifts_unsaid(model, inputs):
+            if not self._loss_shifts_labels and self._predicts_next_token(model, inputs):
                 self._shifts = True
                 self._counts_shifted = not self._divides(model, inputs, outputs)
         model.train()
@@ -484,8 +485,8 @@ class InfoBatchMixin(_Trainer):
             return None
         return f"its own loss is {own:.6g}, but the mean of the rows' losses is {ours:.6g}"
 
-    def _shifts_unsaid(self, model: Any, inputs: Any) -> bool:
-        """Whether a model whose class name does not say so predicts the next token, as ``GPT2LMHeadModel`` does.
+    def _predicts_next_token(self, model: Any, inputs: Any) -> bool:
+        """Whether a model predicts the next token though its class name does not say so, such as ``GPT2LMHeadModel``.
 
         Then a row's first label is never a target, and with that label alone there is no loss to take the mean of.
         Losses themselves could not tell: in a new model they may be the same at every token.
@@ -502,13 +503,13 @@ class InfoBatchMixin(_Trainer):
         return loss is not None and bool(loss.isnan())
 
     def _divides(self, model: Any, inputs: Any, outputs: Any) -> bool:
-        """Whether the model divides by the ``num_items_in_batch`` that Trainer counts: then ours is counted alike."""
+        """Whether the model divides by the ``num_items_in_batch`` that Trainer counts: we then count it alike."""
         if not self.model_accepts_loss_kwargs:
             return False
         divided = model(**inputs, num_items_in_batch=torch.tensor(1.0))
         return not torch.allclose(divided["loss"], outputs["loss"])
 
-    # -- what is told --------------------------------------------------------------------------------------------
+    # -- logging -------------------------------------------------------------------------------------------------
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Trainer's figures of training, and those of pruning."""
@@ -523,7 +524,7 @@ class InfoBatchTrainer(InfoBatchMixin, Trainer):
 
 @dataclass
 class _Rows:
-    """Which samples a batch holds, what they weigh, and their lengths where the batch has them end to end."""
+    """The samples of a batch, their weights, and their lengths if the batch has them end to end in one row."""
 
     index: torch.Tensor
     lengths: torch.Tensor | None
@@ -548,7 +549,7 @@ class _CarryIndex:
         return batch
 
     def _lengths(self, batch: Any, samples: list[Any]) -> torch.Tensor | None:
-        """Of each sample, if the collator has laid them end to end in one row."""
+        """The length of each sample, if the collator has laid them end to end in one row."""
         labels = batch.get("labels")
         if not isinstance(labels, torch.Tensor) or len(labels) == len(samples):
             return None
@@ -561,7 +562,7 @@ class _CarryIndex:
 
 
 class _FusedHead:
-    """A model whose log-probabilities come back weighted, row by row, and booked: TRL sums them up itself."""
+    """Wraps a model: records each row's loss and weights its log-probabilities, which TRL sums up itself."""
 
     def __init__(self, model: Any, train_data: InfoBatch, rows: _Rows) -> None:
         self.model = model
@@ -600,7 +601,7 @@ class _FullEpoch:
 
 
 class _Place(TrainerCallback):
-    """Keeps ``state.epoch`` true, also in a resumed epoch: epochs done, and the share of this one's samples."""
+    """Sets ``state.epoch`` to the epochs done plus the share of this epoch's samples, also in a resumed epoch."""
 
     def __init__(self, train_data: InfoBatch) -> None:
         self.train_data = train_data
@@ -622,9 +623,9 @@ def _spans(batch: Mapping[str, Any]) -> torch.Tensor:
     return spans
 
 
-def _given(losses: Any, rows: _Rows) -> RowLosses:
-    """One loss per row, each of one item."""
-    check_loss("what compute_loss_func returns", losses)
+def _as_row_losses(losses: Any, rows: _Rows) -> RowLosses:
+    """Losses with one value per row as row losses of one item each."""
+    check_loss("the result of compute_loss_func", losses)
     if len(losses) != len(rows.index):
         raise ValueError(
             f"compute_loss_func must return one loss per sample: {len(losses)} for {len(rows.index)} samples"
@@ -636,7 +637,7 @@ def _state_file(folder: str) -> str:
     path = os.path.join(folder, STATE_FILE)
     if not os.path.isfile(path):
         raise FileNotFoundError(
-            f"{folder} holds no {STATE_FILE}, so that which samples were seen is not known: resume from a checkpoint "
+            f"{folder} holds no {STATE_FILE}, so it is not known which samples were seen: resume from a checkpoint "
             "that this trainer saved, with save_only_model=False"
         )
     return path

@@ -51,11 +51,11 @@ INDEX = "index"  # the batch's key for its samples' numbers
 
 
 def pruned(**options: Any) -> Callable[..., Any]:
-    """What to give as ``trainer=``: Ultralytics' own trainer for the model's task, on fewer samples.
+    """The argument for ``trainer=``: Ultralytics' own trainer for the model's task, on fewer samples.
 
     ``YOLO("yolo11n.yaml").train(data="bccd.yaml", epochs=100, trainer=pruned(method="infobatch-adaptive"))``. Options
     are those of :class:`InfoBatch`: ``method``, ``ratio``, ``delta`` and so on; ``seed`` is Ultralytics' unless given.
-    Afterwards ``model.trainer.train_data.summary()`` tells what was saved.
+    Afterwards ``model.trainer.train_data.summary()`` shows what was saved.
     """
 
     def make_trainer(
@@ -73,7 +73,7 @@ def pruned(**options: Any) -> Callable[..., Any]:
 
 
 class InfoBatchMixin:
-    """Stands before a trainer of Ultralytics, whose training data it prunes by ``pruning``, options of InfoBatch."""
+    """A mixin before an Ultralytics trainer that prunes its training data; ``pruning`` holds options of InfoBatch."""
 
     train_data: InfoBatch
 
@@ -97,7 +97,7 @@ class InfoBatchMixin:
             return made
         options = {"seed": self.args.seed, **self.pruning}  # type: ignore[attr-defined]
         self.train_data = InfoBatch(made.dataset, self.epochs, index_key=INDEX, **options)  # type: ignore[attr-defined]
-        if self._resumed_from is not None:  # the loader is made anew, in smaller batches, when memory has run out
+        if self._resumed_from is not None:  # Ultralytics makes a new loader, with smaller batches, if memory runs out
             self.train_data.load_state_dict(self._resumed_from)
         return PlanLoader(self.train_data, made)
 
@@ -106,10 +106,10 @@ class InfoBatchMixin:
         super().resume_training(ckpt)  # type: ignore[misc]
         model = unwrap_model(self.model)  # type: ignore[attr-defined]
         criterion = getattr(model, "criterion", None) or model.init_criterion()
-        model.criterion = _weighted(criterion, self)
+        model.criterion = _wrap_criterion(criterion, self)
 
     def load_pruning_state(self, state: dict[str, Any]) -> None:
-        """Go on with the scores and the epoch of a checkpoint."""
+        """Resume with the scores and the epoch of a checkpoint."""
         self.train_data.load_state_dict(state)
         self._resumed_from = state
 
@@ -118,7 +118,7 @@ class InfoBatchMixin:
         if self.csv.exists():  # type: ignore[attr-defined]
             with open(self.csv, encoding="utf-8") as file:  # type: ignore[attr-defined]
                 columns = file.readline().strip().split(",")
-            ours = {name: value for name, value in ours.items() if name in columns}  # not if it was begun without us
+            ours = {name: value for name, value in ours.items() if name in columns}  # a file may lack our columns
         super().save_metrics({**metrics, **ours})  # type: ignore[misc]
 
 
@@ -142,14 +142,14 @@ TRAINERS = {
 
 
 def _check_settings(trainer: Any) -> None:
-    """Refuse what would be wrong, or has not been tried."""
+    """Raise for settings that would be wrong, or have not been tried."""
     if trainer.world_size > 1 or RANK != -1:
         raise ValueError(
             f"device={trainer.args.device!r}: pruned() trains in one process, several have not been tried. Give one "
             "device, or leave trainer= out"
         )
     refused = {
-        "time": "which epochs are the last must be known before: say epochs=",
+        "time": "the last epochs must be known in advance: use epochs=",
         "rect": "its batches hold images of one shape, in an order of their own",
         "compile": "not tried",
         "distill_model": "the teacher's part of the loss is not known by image",
@@ -166,7 +166,7 @@ def _start_epoch(trainer: Any) -> None:
 
 
 def _figures(train_data: InfoBatch) -> dict[str, float]:
-    """Those that every epoch has: a table has its columns from the first row on."""
+    """The figures that every epoch has, because Ultralytics' table has the columns of its first row."""
     return {name: value for name, value in metrics(train_data).items() if name.endswith(("kept_share", "saving"))}
 
 
@@ -174,13 +174,13 @@ def _figures(train_data: InfoBatch) -> dict[str, float]:
 
 
 class PlanLoader:
-    """What Ultralytics asks of its training loader, over what ``train_data`` plans: in every epoch as many batches.
+    """A training loader for Ultralytics over the plans of ``train_data``: as many batches in every epoch.
 
     Ultralytics' own loader fetches the next epoch's samples before their plan is made.
     """
 
     def __init__(self, train_data: InfoBatch, made: DataLoader[Any]) -> None:
-        self.dataset = made.dataset  # of which Ultralytics reads the labels, and where it closes mosaic
+        self.dataset = made.dataset  # Ultralytics reads its labels and turns off its mosaic
         self.sampler = train_data.sampler
         self.batch_size = made.batch_size
         self.drop_last = False
@@ -195,7 +195,7 @@ class PlanLoader:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def __iter__(self) -> Iterator[Any]:  # begins when the first batch is asked for: Ultralytics makes two, uses one
+    def __iter__(self) -> Iterator[Any]:  # starts at the first batch: Ultralytics makes two iterators and uses one
         if self._loader is None:
             self._loader = DataLoader(
                 self._train_data,
@@ -211,24 +211,24 @@ class PlanLoader:
         yield from self._loader
 
     def reset(self) -> None:
-        """Let workers start anew: the data set has changed."""
+        """Start new workers for the next pass: the data set has changed."""
         _draw_partners_from_all(self.dataset)
         self._loader = None
 
     def close(self) -> None:
-        """Let the workers go."""
+        """Stop the workers."""
         self._loader = None
 
 
 def _draw_partners_from_all(dataset: Any) -> None:
-    """Let mosaic draw an image's partners from all data, not from those that were read lately: these were kept."""
+    """Let mosaic draw an image's partners from all data, not from the images read lately, which were not pruned."""
     for transform in _transforms(getattr(dataset, "transforms", None)):
         if isinstance(transform, Mosaic):
             transform.buffer_enabled = False
 
 
 def _transforms(transform: Any) -> Iterator[Any]:
-    """A transform and all that it is made of."""
+    """A transform and all the transforms that it is made of."""
     if transform is None:
         return
     yield transform
@@ -240,15 +240,15 @@ def _transforms(transform: Any) -> Iterator[Any]:
 # -- the loss --------------------------------------------------------------------------------------------------------
 
 
-def _weighted(criterion: Any, trainer: Any) -> Any:
-    """A criterion whose gradients are weighted, and which books each image's loss."""
+def _wrap_criterion(criterion: Any, trainer: Any) -> Any:
+    """A criterion whose gradients are weighted, and which records each image's loss."""
     if type(criterion) is v8ClassificationLoss:
         return ClassificationLoss(criterion, trainer)
     return DetectionLoss(criterion, trainer)
 
 
-class _OfTrainer:
-    """A criterion of Ultralytics that stands in the model's place for it while one trainer trains."""
+class _CriterionWrapper:
+    """Wraps a criterion of Ultralytics and replaces it in the model while one trainer trains."""
 
     def __init__(self, criterion: Any, trainer: Any) -> None:
         self.criterion = criterion
@@ -265,11 +265,11 @@ class _OfTrainer:
         return getattr(self.criterion, name)
 
     def __deepcopy__(self, memo: Any) -> None:
-        """A copy of the model is for validation, and makes its own criterion when it has none."""
+        """None: a copy of the model is for validation, and makes its own criterion when it has none."""
         return
 
 
-class ClassificationLoss(_OfTrainer):
+class ClassificationLoss(_CriterionWrapper):
     """Cross-entropy: the weighted mean over the batch."""
 
     def __call__(self, preds: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -279,7 +279,7 @@ class ClassificationLoss(_OfTrainer):
         return loss, {"loss": self.train_data.loss}
 
 
-class DetectionLoss(_OfTrainer):
+class DetectionLoss(_CriterionWrapper):
     """A detector's loss, of one head, or of the two that end-to-end models have."""
 
     def __init__(self, criterion: Any, trainer: Any) -> None:
@@ -292,22 +292,22 @@ class DetectionLoss(_OfTrainer):
     def __call__(self, preds: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         train_data, index = self.train_data, torch.as_tensor(batch[INDEX])
         weight = train_data.weights_of(index).to(batch["img"].device, torch.float32)
-        images = len(weight) * len(train_data) / len(train_data.plan)  # of full data, that this batch stands for
-        total, items = self.criterion(self._watched(preds), batch)
+        images = len(weight) * len(train_data) / len(train_data.plan)  # images of full data that the batch stands for
+        total, items = self.criterion(self._watch(preds), batch)
         for head in self._heads:
             head.weigh_gradients(weight, images)
         if not self._checked:
             self._check(dict(zip(items, total.detach() / len(weight), strict=True)))
         train_data.update(self._sum([head.losses(weight) for head in self._heads]), index)
         if train_data.plan.by_sample.uniform:
-            return total, items  # as they are
+            return total, items
         shown = {**items, **self._heads[-1].terms(weight)}
         terms = self._terms(weight)
         means = [terms.get(name, of_batch / len(weight)) for name, of_batch in zip(items, total.detach(), strict=True)]
         return total + (images * torch.stack(means) - total).detach(), shown
 
-    def _watched(self, preds: Any) -> Any:
-        """The predictions, whose gradients will be weighted."""
+    def _watch(self, preds: Any) -> Any:
+        """The predictions, with gradients that will be weighted."""
         if not self._end_to_end:
             return self._heads[0].watch(preds)
         return {name: head.watch(preds[name]) for name, head in zip(("one2many", "one2one"), self._heads, strict=True)}
@@ -318,7 +318,7 @@ class DetectionLoss(_OfTrainer):
         return torch.stack([gain * value for gain, value in zip(gains, of_heads, strict=True)]).sum(0)
 
     def _terms(self, weight: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss by term, each image with its weight."""
+        """The loss of each term, with each image weighted."""
         of_heads = [head.terms(weight) for head in self._heads]
         return {name: self._sum([terms[name] for terms in of_heads]) for name in of_heads[0]}
 
@@ -360,7 +360,7 @@ class Head:
         criterion.bbox_loss.register_forward_pre_hook(self._follow_targets)
         criterion.bbox_loss.register_forward_hook(self._note_boxes)
 
-    # -- what the criterion's modules tell -------------------------------------------------------------------------
+    # -- hooks on the criterion's modules --------------------------------------------------------------------------
 
     def _note_targets(self, _: Any, inputs: Any, outputs: Any) -> None:
         _, _, self._targets, is_place, _ = outputs
@@ -373,7 +373,10 @@ class Head:
     def _follow_targets(self, _: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """The targets as a leaf: the terms are linear in them, so that Σ target · gradient is a term by image."""
         if not any(each is self._targets for each in inputs):
-            raise RuntimeError("this release of Ultralytics makes its box loss from other targets than its assigner's")
+            raise RuntimeError(
+                "this release of Ultralytics makes its box loss from other targets than its assigner's. Leave trainer= "
+                "out to train on full data"
+            )
         self._leaf = self._targets.detach().requires_grad_()
         return tuple(self._leaf if each is self._targets else each for each in inputs)
 
@@ -382,17 +385,17 @@ class Head:
         for name, term in zip((box, distance), outputs, strict=True):
             (slope,) = torch.autograd.grad(term, self._leaf, retain_graph=True)
             self._sums[name] = (slope * self._leaf.detach()).float().sum((1, 2)) * self._whole()
-        self._sums[cls] = self._classes.float().sum((1, 2))  # class weights are in by now
+        self._sums[cls] = self._classes.float().sum((1, 2))  # class weights are multiplied in by now
         self._targets = self._leaf = self._classes = torch.zeros(0)
 
     def _whole(self, weight: torch.Tensor | None = None) -> torch.Tensor:
-        """What the loss is divided by."""
+        """The divisor of the loss."""
         return (self.divisor if weight is None else weight * self.divisor).sum().clamp(min=1)
 
-    # -- what becomes of it ----------------------------------------------------------------------------------------
+    # -- weighted losses and gradients -----------------------------------------------------------------------------
 
     def terms(self, weight: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss by term, each image with its weight."""
+        """The loss of each term, with each image weighted."""
         return {
             name: gain * (weight * self._sums[name]).sum() / self._whole(weight) for name, gain in self.gains.items()
         }
@@ -412,11 +415,12 @@ class Head:
                 watched[name] = _weigh(value, self._masks)
             elif name == "proto":
                 watched[name] = self._watch_masks(value)
-            elif name == "feats":  # of which only the shapes are used
+            elif name == "feats":  # only their shapes are used
                 watched[name] = [each.detach() for each in value]
             else:
                 raise RuntimeError(
-                    f"this release of Ultralytics predicts {name!r}, whose part of the loss is not known"
+                    f"this release of Ultralytics predicts {name!r}, whose part of the loss is not known. Leave "
+                    "trainer= out to train on full data"
                 )
         return watched
 
@@ -427,7 +431,7 @@ class Head:
         return _weigh(value, self._masks)
 
     def weigh_gradients(self, weight: torch.Tensor, images: float) -> None:
-        """Let the batch's loss be one of ``images`` images of full data, where each one here has its weight."""
+        """Set the factors that make the batch's loss, with its images weighted, one of ``images`` of full data."""
         scale = images / len(weight) * weight
         self._boxes.value = scale * self._whole() / self._whole(weight)
         self._masks.value = scale * self._places.sum() / (weight * self._places).sum().clamp(min=1e-9)
@@ -435,7 +439,7 @@ class Head:
 
 
 class Factor:
-    """What the gradient of each image is multiplied by; known when it goes back."""
+    """The factor for the gradient of each image, set before the backward pass."""
 
     value: torch.Tensor
 
@@ -473,7 +477,7 @@ class CheckpointState:
         return {"infobatch": self.trainer.train_data.state_dict(), "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        ours = "infobatch" in state_dict  # else Ultralytics' own trainer has saved it: no scores are known
+        ours = "infobatch" in state_dict  # else Ultralytics' own trainer saved it, without scores
         if ours:
             self.trainer.load_pruning_state(state_dict["infobatch"])
         scaler = state_dict["scaler"] if ours else state_dict
