@@ -49,9 +49,9 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 def test_every_method_and_seed_is_recorded(whole):
-    found = results(whole)
-    assert set(found) == {(m, s) for m in METHODS for s in (0, 1)}
-    full, pruned = found["full", 0], found["infobatch", 0]
+    runs = results(whole)
+    assert set(runs) == {(m, s) for m in METHODS for s in (0, 1)}
+    full, pruned = runs["full", 0], runs["infobatch", 0]
     assert full["kept"] == [400] * 4
     assert pruned["kept"][0] == 400 > pruned["kept"][1]
     assert pruned["saving"] == pytest.approx(1 - sum(pruned["kept"]) / 1600)
@@ -63,9 +63,9 @@ def test_every_method_and_seed_is_recorded(whole):
 
 
 def test_a_shortened_schedule_costs_what_pruning_costs(whole):
-    found = results(whole)
-    cost = sum(found["infobatch", 0]["kept"])
-    assert abs(sum(found["full-shortened", 0]["kept"]) - cost) <= 200  # half an epoch
+    runs = results(whole)
+    cost = sum(runs["infobatch", 0]["kept"])
+    assert abs(sum(runs["full-shortened", 0]["kept"]) - cost) <= 200  # half an epoch
 
 
 def test_what_is_done_is_not_repeated(tmp_path, whole):
@@ -161,10 +161,10 @@ def test_more_methods_than_fit_into_memory_take_turns_too(tmp_path, monkeypatch,
     """Each is put away after its turn and goes on from its state, to the very same end."""
     monkeypatch.setattr("infobatch.lab.comparison.MAX_IN_MEMORY", 1)
     ticks = []
-    found = comparison(tmp_path, seeds=[0]).run(task(), ticks.append)
+    records = comparison(tmp_path, seeds=[0]).run(task(), ticks.append)
     ends = [(t.epoch, t.method) for t in ticks if t.done == t.kept and t.method != "full-shortened"]
     assert ends == [(e, m) for e in range(4) for m in (["full", "infobatch"], ["infobatch", "full"])[e % 2]]
-    assert results(found) == {key: run for key, run in results(whole).items() if key[1] == 0}
+    assert results(records) == {key: run for key, run in results(whole).items() if key[1] == 0}
 
 
 def test_a_record_says_who_took_turns(tmp_path, whole):

@@ -47,13 +47,13 @@ def arrays(folder, number=0):
 
 
 def test_a_teacher_tells_what_it_makes_of_every_sample_after_each_epoch(taught):
-    found = arrays(taught)
-    assert len(found) == 400
-    assert found.correct.shape == (3, 400)
-    np.testing.assert_array_equal(found.labels, task().labels)
-    np.testing.assert_array_equal(found.correct[-1], found.logits.argmax(1) == found.labels)
-    assert found.correct[-1].mean() > found.correct[0].mean() > 0.05
-    assert not np.array_equal(found.logits, arrays(taught, 1).logits)  # a teacher has a seed of its own
+    outputs = arrays(taught)
+    assert len(outputs) == 400
+    assert outputs.correct.shape == (3, 400)
+    np.testing.assert_array_equal(outputs.labels, task().labels)
+    np.testing.assert_array_equal(outputs.correct[-1], outputs.logits.argmax(1) == outputs.labels)
+    assert outputs.correct[-1].mean() > outputs.correct[0].mean() > 0.05
+    assert not np.array_equal(outputs.logits, arrays(taught, 1).logits)  # a teacher has a seed of its own
 
 
 @pytest.mark.parametrize(

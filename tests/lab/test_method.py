@@ -27,9 +27,9 @@ from infobatch.lab.method import NAMED, MethodSpec
     ],
 )
 def test_what_is_written_is_what_is_made(text, name, options):
-    found = MethodSpec.parse(text)
-    assert (found.label, found.name, found.options) == (text, name, options)
-    assert found.shortened == (text == "full-shortened")
+    spec = MethodSpec.parse(text)
+    assert (spec.label, spec.name, spec.options) == (text, name, options)
+    assert spec.shortened == (text == "full-shortened")
 
 
 @pytest.mark.parametrize(

@@ -209,10 +209,10 @@ def test_an_interrupted_run_ends_its_process_and_starts_again_with_its_folder(sc
     assert comparison("slow", ["infobatch"], [0]).run() == []
     output = Path("runs/my_train-slow/infobatch/seed-0", OUTPUT).read_text()
     assert output.splitlines() == ["begins with epoch 0", "begins with epoch 2"]
-    found = record("infobatch", 0, "slow")
-    assert len(found.times) == len(found.noise) == 4
-    assert found.kept[0] == 200 > found.kept[1]
-    assert found.most_pruned == ()  # who was left out before the interruption is not known
+    outcome = record("infobatch", 0, "slow")
+    assert len(outcome.times) == len(outcome.noise) == 4
+    assert outcome.kept[0] == 200 > outcome.kept[1]
+    assert outcome.most_pruned == ()  # who was left out before the interruption is not known
 
 
 def alive(process):
@@ -389,8 +389,8 @@ def test_the_metric_must_be_among_what_is_returned(tmp_path):
 
 
 def test_a_shortened_schedule_trains_fewer_epochs_or_is_refused(tmp_path):
-    found = child.run(trained, job(tmp_path, "full:cost=0.5"), "")
-    assert found.kept == (100, 100)
+    outcome = child.run(trained, job(tmp_path, "full:cost=0.5"), "")
+    assert outcome.kept == (100, 100)
     with pytest.raises(child.RefusedError, match=r"and must train 2 \(method 'full:cost=0.5' trains 2"):
         child.run(lambda trial: trained(trial, epochs=4), job(tmp_path, "full:cost=0.5"), "")
 
@@ -411,8 +411,8 @@ def test_steps_are_those_that_the_method_says_or_the_run_is_refused(tmp_path):
 
 
 def test_what_is_not_a_number_is_recorded_as_diverged(tmp_path):
-    found = child.run(lambda trial: trained(trial, result=float("nan")), job(tmp_path), "")
-    assert str(found.value) == "nan"
+    outcome = child.run(lambda trial: trained(trial, result=float("nan")), job(tmp_path), "")
+    assert str(outcome.value) == "nan"
 
 
 def test_options_of_the_method_win_and_what_it_does_not_know_is_left_out(tmp_path):
@@ -453,10 +453,10 @@ def test_epochs_before_an_interruption_keep_their_seconds(tmp_path, stay):
         child.run(interrupted, job(tmp_path), "")
     notes = [{**json.loads(line), "seconds": 99.0} for line in (tmp_path / EPOCHS).read_text().splitlines()]
     (tmp_path / EPOCHS).write_text("".join(json.dumps(row) + "\n" for row in notes) + '{"cut sho')
-    found = child.run(goes_on, job(tmp_path), "")
-    assert found.times[:2] == (99.0, 99.0)
-    assert max(found.times[2:]) < 60
-    assert len(found.kept) == 4
+    outcome = child.run(goes_on, job(tmp_path), "")
+    assert outcome.times[:2] == (99.0, 99.0)
+    assert max(outcome.times[2:]) < 60
+    assert len(outcome.kept) == 4
     assert set(Notes(tmp_path / EPOCHS).by_epoch) == {0, 1, 2, 3}  # nothing is lost behind the line that was cut short
 
 

@@ -7,10 +7,10 @@ from infobatch.lab import recipes
 
 @pytest.mark.parametrize(("name", "preset"), [(n, p) for n, presets in recipes.RECIPES.items() for p in presets])
 def test_a_recipe_is_data(name, preset, tmp_path):
-    found = recipes.get(name, preset)
+    recipe = recipes.get(name, preset)
     path = tmp_path / "mine.json"
-    path.write_text(json.dumps(found.as_data()))
-    assert recipes.get(str(path)) == found
+    path.write_text(json.dumps(recipe.as_data()))
+    assert recipes.get(str(path)) == recipe
 
 
 def test_settings_change_it():

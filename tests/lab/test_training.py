@@ -46,10 +46,10 @@ def training(recipe, method="infobatch"):
 def test_the_model_is_judged_by_the_running_average_of_its_weights():
     run = training(replace(RECIPE, lr=0.1, ema=0.9), "full")
     run.train_epoch()
-    _, *after = [found for _, _, found in run.task.seen]
+    _, *after = [current for _, _, current in run.task.seen]
     expected = None
-    for found in [*after, weights(run.model)]:
-        mixed = {name: 0.9 * expected[name] + 0.1 * found[name] for name in found} if expected else found
+    for current in [*after, weights(run.model)]:
+        mixed = {name: 0.9 * expected[name] + 0.1 * current[name] for name in current} if expected else current
         expected = mixed
     [judged] = run.task.judged
     for name in expected:

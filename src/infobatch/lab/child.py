@@ -185,13 +185,13 @@ def _check_training(trial: Trial, notes: Notes) -> Stats:
             "the function has never called update() of the data that trial.prune() returned, so that nothing was "
             "scored or pruned: add loss = train_data.update(loss), with one loss per sample"
         )
-    trained, wanted = [epoch.epoch for epoch in stats.epochs], data.num_epochs
-    if trained != list(range(wanted)):
+    trained, num_epochs = [epoch.epoch for epoch in stats.epochs], data.num_epochs
+    if trained != list(range(num_epochs)):
         shorter = ""
-        if wanted != trial.full_epochs:
-            shorter = f" (method {trial.method!r} trains {wanted} of full data's {trial.full_epochs})"
+        if num_epochs != trial.full_epochs:
+            shorter = f" (method {trial.method!r} trains {num_epochs} of full data's {trial.full_epochs})"
         raise RefusedError(
-            f"the function trained {len(trained)} epochs, and must train {wanted}{shorter}: loop over "
+            f"the function trained {len(trained)} epochs, and must train {num_epochs}{shorter}: loop over "
             "range(train_data.num_epochs), or pass that number to your trainer. Runs that stop early cannot be "
             "compared: part of their saving would come from stopping"
         )

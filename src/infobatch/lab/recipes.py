@@ -1,4 +1,4 @@
-"""The recipes by name: the paper's own set-ups, and small ones that two CPU cores train in minutes."""
+"""The recipes by name: the paper's set-ups, and small recipes that two CPU cores train in minutes."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _DIGITS = ClassificationRecipe(
     judge_rest=True,
 )
 
-# sec. 4.1 and appendix A of the paper. The small ones let the network fit its data, as the paper's do: without
-# augmentation, by a net with many weights. Where it cannot, there is little to leave out (results/README.md).
+# Sec. 4.1 and appendix A of the paper. The small recipes let the network fit its data, as the paper's do: without
+# augmentation, with many weights. A network that cannot fit its data leaves little to prune (results/README.md).
 RECIPES: dict[str, dict[str, Recipe]] = {
     "fashion-mnist": {
         "small": ClassificationRecipe("fashion-mnist", "strided-cnn", 20, lr=0.2, augment="flip"),
     },
-    # What infobatch demo compares: seconds a run.
+    # The recipe of `infobatch demo`: seconds a run.
     "demo": {
         "small": replace(
             _PICTURES, dataset="fashion-mnist-10k", epochs=16, samples=5000, judge_every=4, augment="flip"
@@ -261,7 +261,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
 
 
 def get(name: str, preset: str = "small") -> Recipe:
-    """A recipe by its name, or from a ``.json`` file that gives a recipe's keys and their values."""
+    """A recipe by its name, or from a ``.json`` file with a recipe's keys and their values."""
     if name.endswith(".json"):
         return _from_file(Path(name))
     check_choice("recipe", name, RECIPES)
@@ -270,15 +270,15 @@ def get(name: str, preset: str = "small") -> Recipe:
 
 
 def _from_file(path: Path) -> Recipe:
-    given = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(given, dict):
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
         raise ValueError(f"{path} must hold one JSON object, the recipe's keys and their values")
-    task = given.pop("task", ClassificationRecipe.task)
+    task = values.pop("task", ClassificationRecipe.task)
     check_choice(f"task of {path}", task, KINDS)
     kind = KINDS[task]
-    for key in given:
+    for key in values:
         check_choice(f"a key of {path}", key, ["task", *(field.name for field in fields(kind))])
     try:
-        return kind(**given)
+        return kind(**values)
     except TypeError as error:
         raise ValueError(f"{path}: {error}") from error

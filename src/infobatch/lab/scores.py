@@ -18,8 +18,8 @@ def count_scores(scores: NDArray[np.float32]) -> list[int]:
     >>> sum(count_scores(np.array([0.0, 0.5, 1e9, np.nan], np.float32)))
     3
     """
-    known = scores[~np.isnan(scores)].astype(np.float64)  # in float32 the lowest edge is rounded to below itself
-    counts: list[int] = np.histogram(np.clip(known, SCORE_EDGES[0], SCORE_EDGES[-1]), SCORE_EDGES)[0].tolist()
+    finite = scores[~np.isnan(scores)].astype(np.float64)  # in float32 the lowest edge is rounded to below itself
+    counts: list[int] = np.histogram(np.clip(finite, SCORE_EDGES[0], SCORE_EDGES[-1]), SCORE_EDGES)[0].tolist()
     return counts
 
 

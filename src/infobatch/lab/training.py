@@ -1,4 +1,4 @@
-"""The one training loop of the lab: a recipe, a method and a seed in, a record out."""
+"""The training loop of the lab: it takes a recipe, a method and a seed, and makes a record."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 WARM_UP_STEPS = 10
 TICK_STEPS = 8
-# Runs whose times can be compared took turns in so many of their epochs: an interruption costs one or two.
+# Times of two runs can be compared if they took turns in this share of epochs: an interruption costs one or two.
 IN_TURN = 0.9
 
 Watch = Callable[[Tick], None]
 
 
 class Training:
-    """One model on its way: the loop that a user of the library would write.
+    """The training of one model, with the loop that a user of the library would write.
 
-    ``chosen`` are the samples of a static method, which are trained on in full. One that is not ``tested`` never sees
-    the held-out data.
+    ``chosen`` are the samples of a static method, all of which are trained on. With ``tested=False`` the held-out data
+    is never looked at.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class Training:
     ) -> None:
         self.task, self.recipe, self.method, self.seed, self.chosen = task, recipe, method, seed, chosen
         self.tested = tested
-        own: dict[str, Any] = {"warmup": recipe.warmup, "momentum": recipe.score_momentum}
+        settings: dict[str, Any] = {"warmup": recipe.warmup, "momentum": recipe.score_momentum}
         if method.anneals:
-            own["delta"] = recipe.delta
-        self.selected: NDArray[np.float64] | None = None  # weights of the chosen, where they are not all the same
+            settings["delta"] = recipe.delta
+        self.selected: NDArray[np.float64] | None = None  # weights of the chosen samples, if they differ
         if chosen is None:
             self.train_data = InfoBatch(
-                task.train, recipe.epochs, method=method.name, seed=seed, **{**own, **method.options}
+                task.train, recipe.epochs, method=method.name, seed=seed, **{**settings, **method.options}
             )
         else:
             subset, weights = chosen.selection.subset(task.train), chosen.selection.weights
             self.selected = None if (weights == weights[0]).all() else weights / weights.mean()
-            self.train_data = InfoBatch(subset, recipe.epochs, method="full", seed=seed, **own)
+            self.train_data = InfoBatch(subset, recipe.epochs, method="full", seed=seed, **settings)
         self.total = len(task.train)  # type: ignore[arg-type]
-        # Given a generator, neither the loader nor the augmentation touches torch's global random state.
+        # With their own generators, the loader and the augmentation leave torch's global random state alone.
         self.generator = torch.Generator().manual_seed(seed)
         batches: dict[str, Any] = {"batch_size": recipe.batch_size, "sampler": self.train_data.sampler}
         if method.steps_stay:
@@ -85,15 +85,15 @@ class Training:
         )
         self.model = task.model(seed)
         self.average: AveragedModel | None = None
-        if decay := getattr(recipe, "ema", 0.0):  # a key of recipes that are judged by averaged weights
+        if decay := getattr(recipe, "ema", 0.0):  # a key of recipes that judge averaged weights
             rule = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
             self.average = AveragedModel(self.model, multi_avg_fn=rule, use_buffers=True)
         self.optimizer = optimisers.optimizer(recipe, self.model)
         steps = -(-len(self.train_data) // recipe.batch_size)
         self.scheduler = paced(optimisers.schedule(recipe, self.optimizer, recipe.epochs * steps), self.train_data)
         self.scaler = torch.amp.GradScaler("cuda", enabled=recipe.precision == "fp16")
-        self.left_out = np.zeros(self.total, np.int32)  # how often each sample was
-        self.beside: Counter[str] = Counter()  # in how many of its epochs another method had a turn too
+        self.left_out = np.zeros(self.total, np.int32)  # how often each sample was left out
+        self.beside: Counter[str] = Counter()  # by method, the number of epochs in which it took turns with this run
         self.history: dict[str, list[Any]] = {
             "kept": [],
             "losses": [],
@@ -114,31 +114,31 @@ class Training:
         return self.epoch == self.recipe.epochs
 
     def warm_up(self) -> None:
-        """A few steps of a copy, before any clock runs: the first ones pay for torch's own set-up."""
+        """Make a few steps with a copy, before any clock runs: the first steps pay for torch's own set-up."""
         model, generator = copy.deepcopy(self.model), torch.Generator().manual_seed(0)
         indices = list(range(min(self.recipe.batch_size, len(self.train_data))))
         batch = self.task.collate(self.train_data.__getitems__(indices))
         for _ in range(WARM_UP_STEPS):
-            found = self.task.losses(model, batch, generator)
-            (found[0] if isinstance(found, tuple) else found).mean().backward()  # type: ignore[no-untyped-call]
+            losses = self.task.losses(model, batch, generator)
+            (losses[0] if isinstance(losses, tuple) else losses).mean().backward()  # type: ignore[no-untyped-call]
 
     def train_epoch(self, watch: Watch = lambda tick: None) -> None:
-        """One pass over the epoch's plan. The clock runs while the plan is made and worked off, not in ``watch``."""
+        """Train one epoch by its plan. The clock runs while the plan is made and trained on, not in ``watch``."""
         epoch, seconds, since = self.epoch, 0.0, time.perf_counter()
         self.train_data.set_epoch(epoch)
         expected = self.train_data.stats.expected_saving
         kept, done, trained = len(self.train_data.sampler), 0, 0
         weighted = torch.zeros((), device=next(self.model.parameters()).device)
-        before, weigh = sum(self.history["times"]), PairLosses(self.train_data.plan)
-        worth = float(self.train_data.plan.weights.sum())
+        before, weigh_pairs = sum(self.history["times"]), PairLosses(self.train_data.plan)
+        weight_sum = float(self.train_data.plan.weights.sum())
         if self.method.steps_stay:
-            worth = kept  # the returned losses are on the scale of full data already
+            weight_sum = kept  # the returned losses are on the scale of full data already
         self.model.train()
         for step, batch in enumerate(self.loader):
-            found, passed_over = self._losses_to_train_on(batch)
-            if isinstance(found, MixedLosses):
-                found = weigh(found, done)
-            losses, score = found if isinstance(found, tuple) else (found, None)
+            batch_losses, passed_over = self._losses_to_train_on(batch)
+            if isinstance(batch_losses, MixedLosses):
+                batch_losses = weigh_pairs(batch_losses, done)
+            losses, score = batch_losses if isinstance(batch_losses, tuple) else (batch_losses, None)
             if self.selected is not None:
                 losses, score = self._weigh_losses(losses, done), losses.detach() if score is None else score
             loss = self.train_data.update(losses, score=score)
@@ -156,31 +156,31 @@ class Training:
             done += len(losses) + passed_over
             weighted += loss.detach() * len(losses)
             if step % TICK_STEPS == 0 or done == kept:
-                # Σ weight · loss over the plan estimates Σ loss over all the data: dividing by Σ weight makes
-                # the losses of all runs comparable. In the middle of an epoch it is extrapolated.
-                mean = weighted.item() / worth * (kept / trained)
+                # Σ weight · loss over the plan estimates Σ loss over all the data: divided by Σ weight, the losses
+                # of all runs are comparable. In the middle of an epoch the mean is extrapolated.
+                mean = weighted.item() / weight_sum * (kept / trained)
                 seconds += time.perf_counter() - since
                 watch(self._tick(epoch, done, kept, mean, before + seconds, expected))
                 since = time.perf_counter()
         self._look_at_left_out()
         wait_for(weighted.device)
         seconds += time.perf_counter() - since
-        self._note(trained, weighted.item() / worth * (kept / max(trained, 1)), seconds)
+        self._note(trained, weighted.item() / weight_sum * (kept / max(trained, 1)), seconds)
 
     def _losses_to_train_on(self, batch: Any) -> tuple[Losses, int]:
-        """The batch's losses, and how many samples were passed over by a method that chooses within it."""
+        """The losses to train on, and the number of samples skipped by a method that chooses within the batch."""
         if not self.train_data.chooses:
             return self.task.losses(self.model, batch, self.generator), 0
         before = self.generator.get_state()
         look, gradients = self._look_at(batch)
         chosen = self.train_data.choose(look, gradients=gradients)
-        self.generator.set_state(before)  # what is trained on is augmented as what was looked at
+        self.generator.set_state(before)  # augment as in the look
         return self.task.losses(self.model, batch, self.generator, chosen), len(look) - len(chosen)
 
     def _look_at(self, batch: Any) -> tuple[Tensor, Gradients | None]:
-        """A batch's losses, and each sample's last-layer gradient, as factors, where the method chooses by it.
+        """A batch's losses, and each sample's last-layer gradient as factors if the method chooses by it.
 
-        Then the model is in evaluation mode, and only what comes after the last layer is differentiated.
+        For gradients the model is in evaluation mode, and only the loss after the last layer is differentiated.
         """
         method = self.train_data.method
         if not (isinstance(method, BatchMethod) and method.needs_gradients):
@@ -188,7 +188,7 @@ class Training:
         seen: list[tuple[Tensor, Tensor]] = []
 
         def differentiate(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            torch.set_grad_enabled(True)  # until the losses are there
+            torch.set_grad_enabled(True)  # on until the losses are computed
             seen.append((inputs[0], output.requires_grad_()))
             return output
 
@@ -199,12 +199,14 @@ class Training:
         finally:
             hook.remove()
         if len(seen) != 1 or seen[0][1].dim() != 2:
-            raise ValueError(f"{method.info.name} needs a last layer that runs once, on a vector a sample")
+            raise ValueError(
+                f"{method.info.name} needs a last layer that runs once per batch, on one vector per sample"
+            )
         [(features, logits)] = seen
         return losses.detach(), (*torch.autograd.grad(losses.sum(), logits), features)
 
     def _look_at_left_out(self) -> None:
-        """A forward pass over the samples that were left out, for methods that want to know what became of them."""
+        """A forward pass over the samples left out, for methods that need their new losses."""
         if self.train_data.method.refreshes and len(left_out := self.train_data.left_out):
             for part in torch.split(torch.from_numpy(left_out), self.recipe.batch_size):
                 batch = self.task.collate(self.train_data.__getitems__(part.tolist()))
@@ -212,20 +214,21 @@ class Training:
 
     @torch.no_grad()
     def _compute_losses(self, batch: Any) -> Tensor:
-        found = self.task.losses(self.model, batch, self.generator)
-        return found[0] if isinstance(found, tuple) else found
+        """The losses of a batch without scores and gradients."""
+        losses = self.task.losses(self.model, batch, self.generator)
+        return losses[0] if isinstance(losses, tuple) else losses
 
     def _note(self, kept: int, loss: float, seconds: float) -> None:
         self.left_out += 1
         self.left_out[self._samples(self.train_data.plan.indices)] -= 1
         scores = self.train_data.scores
-        noise = self.train_data.plan.by_sample.noise(scores)  # by the same measure of gradients for all methods
-        found = (kept, loss, seconds, self._judge(), count_scores(scores), noise)
-        for values, value in zip(self.history.values(), found, strict=True):
+        noise = self.train_data.plan.by_sample.noise(scores)  # the same gradient measure for all methods
+        row = (kept, loss, seconds, self._judge(), count_scores(scores), noise)
+        for values, value in zip(self.history.values(), row, strict=True):
             values.append(value)
 
     def _judge(self) -> float:
-        """The metric, after this epoch; NaN where the recipe does not ask for it or the run is not tested."""
+        """The metric after this epoch; NaN if the recipe skips this epoch or the run is not tested."""
         done = self.epoch + 1
         if not self.tested or (done % self.recipe.judge_every and done != self.recipe.epochs):
             return float("nan")
@@ -237,21 +240,21 @@ class Training:
         return self.model if self.average is None else self.average.module
 
     def _samples(self, indices: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Which samples of all the data these of the training data are."""
+        """Indices into the training data as indices into all the data."""
         return indices if self.chosen is None else self.chosen.selection.indices[indices]
 
     def _weigh_losses(self, losses: Tensor, done: int) -> Tensor:
-        """The losses of the batch after ``done`` samples, by what a static method says they weigh, 1 on average."""
+        """Multiply the losses of the batch after ``done`` samples by a static method's weights, which average 1."""
         assert self.selected is not None
-        own = self.selected[self.train_data.plan.order[done : done + len(losses)]]
-        return losses * torch.from_numpy(own).to(losses)
+        weights = self.selected[self.train_data.plan.order[done : done + len(losses)]]
+        return losses * torch.from_numpy(weights).to(losses)
 
     def _tick(self, epoch: int, done: int, kept: int, loss: float, seconds: float, saving: float) -> Tick:
         place = (epoch, self.recipe.epochs, done, kept, self.total)
         return Tick(self.method.label, self.seed, *place, loss, seconds, saving)
 
     def record(self, environment: dict[str, Any]) -> RunRecord:
-        """What is kept of the run."""
+        """The record of the finished run."""
         scores = np.full(self.total, np.nan, np.float32)
         scores[self._samples(np.arange(len(self.train_data)))] = self.train_data.scores
         return RunRecord(
@@ -274,7 +277,7 @@ class Training:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything to go on from the end of the last epoch."""
+        """The state after the last finished epoch, to go on from."""
         return {
             "model": self.model.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
@@ -289,7 +292,7 @@ class Training:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where the state was taken."""
+        """Go on from a state."""
         self.model.load_state_dict(state["model"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
@@ -297,8 +300,8 @@ class Training:
         self.scheduler.load_state_dict(state["scheduler"])
         self.scaler.load_state_dict(state["scaler"])
         self.train_data.load_state_dict(state["train_data"])
-        for generator, found in zip((self.generator, self.loader.generator), state["generators"], strict=True):
-            generator.set_state(found)
+        for generator, saved in zip((self.generator, self.loader.generator), state["generators"], strict=True):
+            generator.set_state(saved)
         self.left_out = state["left_out"].numpy().copy()
         self.history = copy.deepcopy(state["history"])
-        self.beside = Counter(state.get("beside", {}))  # states of older versions do not know
+        self.beside = Counter(state.get("beside", {}))  # missing in states of older versions

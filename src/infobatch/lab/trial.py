@@ -1,4 +1,4 @@
-"""What a training function of the user's own is called with: a seed, a folder, and the data as a method prunes it."""
+"""The argument of a user's training function: a seed, a folder, and the data as a method prunes it."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ _OF_ALL = set(inspect.signature(InfoBatch.__init__).parameters) - _OF_METHODS - 
 
 
 class Trial:
-    """One run of a comparison, with which ``train(trial)`` is called: a method and a seed.
+    """One run of a comparison, a method and a seed: the argument of ``train(trial)``.
 
-    ``seed`` is what the run's chance comes from: torch, numpy and random were seeded with it before the call.
-    ``method`` is the method's label, for a log. ``folder`` is a folder of this run alone: a run that was killed starts
-    again and finds there what it has saved.
+    ``seed`` is the run's seed: torch, numpy and random were seeded with it before the call. ``method`` is the method's
+    label, for a log. ``folder`` belongs to this run alone: a run that was killed starts again with its saved files.
 
     >>> import tempfile
     >>> trial = Trial(MethodSpec.parse("infobatch:ratio=0.3"), seed=1, folder=Path(tempfile.mkdtemp()))
-    >>> trial.prune(range(100), 10, ratio=0.5)  # what the comparison says wins
+    >>> trial.prune(range(100), 10, ratio=0.5)  # the comparison's ratio=0.3 wins
     InfoBatch(range of 100, method='infobatch', epoch 0 of 10, kept 100)
     >>> trial.train_data.method.ratio
     0.3
@@ -46,21 +45,21 @@ class Trial:
         self.seed = seed
         self.method = method.label
         self.folder = folder
-        self.train_data: InfoBatch | None = None  # what prune() has returned
-        self.full_epochs = 0  # for how many epochs full data was asked to train
+        self.train_data: InfoBatch | None = None  # the data that prune() has returned
+        self.full_epochs = 0  # the num_epochs given to prune()
         self._spec, self._notes = method, notes
 
     def prune(self, dataset: Any, num_epochs: int, **defaults: Any) -> InfoBatch:
-        """The training data as this run's method prunes it: call it once, and train on what it returns.
+        """The training data as this run's method prunes it: call this once, and train on the result.
 
-        ``defaults`` are arguments of ``InfoBatch``. Options of the method in the comparison win over them, and those
-        that the method does not know are left out: ``full`` has no ``ratio``. Train for ``train_data.num_epochs``
+        ``defaults`` are arguments of ``InfoBatch``. Options of the method in the comparison win over them; arguments
+        that the method does not have are left out: ``full`` has no ``ratio``. Train for ``train_data.num_epochs``
         epochs, which is less than ``num_epochs`` in a run on a shortened schedule (``full:cost=0.67``).
         """
         if self.train_data is not None:
             raise RuntimeError(
-                "trial.prune() was called twice in one run: prune the training data, once; validation and test data "
-                "are used as they are"
+                "trial.prune() must be called once per run, and was called twice: call it for the training data only, "
+                "and use validation and test data as they are"
             )
         check_whole("num_epochs", num_epochs, 1, "the number of epochs on full data")
         self.full_epochs = int(num_epochs)
@@ -73,41 +72,43 @@ class Trial:
 
     @property
     def steps_stay(self) -> bool:
-        """Whether the method says ``steps=stay``: as many steps as full data, in smaller batches."""
+        """Whether the method has ``steps=stay``: as many steps as full data, in smaller batches."""
         return self._spec.steps_stay
 
     def loader(
         self, train_data: InfoBatch, batch_size: int, *, drop_last: bool = False, **options: Any
     ) -> DataLoader[Any]:
-        """A torch ``DataLoader`` over ``train_data`` with the steps that the method says; ``options`` are its own."""
+        """A torch ``DataLoader`` over ``train_data`` with the steps of the method; ``options`` go to ``DataLoader``."""
         return DataLoader(train_data, **batching(train_data, batch_size, drop_last, self.steps_stay), **options)
 
 
 def _select_defaults(method: MethodSpec, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults that mean something to a method; one that no method knows is an error."""
+    """The defaults that this method takes; an argument that no method takes is an error."""
     own = set(methods.options_of(method.name))
-    known = _OF_ALL | _OF_METHODS | {option for name in methods.list() for option in methods.options_of(name)}
+    all_names = _OF_ALL | _OF_METHODS | {option for name in methods.list() for option in methods.options_of(name)}
     for name in defaults:
         if name in ("method", "seed"):
             raise TypeError(
                 f"prune() must not be given {name}: the comparison says which method and which seed each run has"
             )
-        if name not in known:
-            raise TypeError(f"prune() got {name!r}, which is no argument of InfoBatch{nearest(name, sorted(known))}")
-    found = {name: value for name, value in defaults.items() if name in _OF_ALL or name in own}
+        if name not in all_names:
+            raise TypeError(
+                f"prune() got {name!r}, which is no argument of InfoBatch{nearest(name, sorted(all_names))}"
+            )
+    arguments = {name: value for name, value in defaults.items() if name in _OF_ALL or name in own}
     if not method.anneals:
-        found.pop("delta", None)  # of methods whose last epochs are on full data
-    if {"ratio", "saving"} & set(method.options):  # they say the same in two ways
-        found = {name: value for name, value in found.items() if name not in ("ratio", "saving")}
-    return found
+        arguments.pop("delta", None)  # only for methods whose last epochs are on full data
+    if {"ratio", "saving"} & set(method.options):  # two ways to set the same thing
+        arguments = {name: value for name, value in arguments.items() if name not in ("ratio", "saving")}
+    return arguments
 
 
 class Notes:
-    """What is noted of a run while the user's function trains: a line per epoch in a file, as it ends.
+    """Notes on a run while the user's function trains: a line in a file at the end of each epoch.
 
-    An epoch's seconds run from its first batch to the first batch of the next epoch, or to the end of the call:
-    what the function does in between, such as a test, is in them. Of an epoch with several lines the last one holds.
-    Lines of an earlier attempt, which was interrupted, hold for the epochs that this one does not train again.
+    An epoch's seconds run from its first batch to the first batch of the next epoch, or to the end of the call: the
+    function's work in between, such as a test, is included. If an epoch has several lines, the last one counts. Lines
+    of an interrupted attempt count for the epochs that this attempt does not train again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,13 +119,13 @@ class Notes:
                 file.write("\n")  # after a line that was cut short
         rows = [row for row in map(read_row, text.splitlines()) if row is not None]
         self.by_epoch: dict[int, dict[str, Any]] = {row["epoch"]: row for row in rows}
-        self.left_out: NDArray[np.int32] | None = None  # how often each sample was; None where that is not known
+        self.left_out: NDArray[np.int32] | None = None  # how often each sample was left out; None if not known
         self.keeps_steps = False  # whether the last epoch had as many steps as full data
         self._train_data: InfoBatch | None = None
-        self._counted: set[int] = set()  # epochs in left_out
-        self._epoch: int | None = None  # whose clock runs
+        self._counted: set[int] = set()  # epochs counted in left_out
+        self._epoch: int | None = None  # the epoch whose clock runs
         self._since = time.perf_counter()
-        self._batches = 0  # of the epoch that were trained before the clock ran
+        self._batches = 0  # batches of the epoch trained before its clock started
 
     def follow(self, train_data: InfoBatch) -> None:
         """Watch the epochs of ``train_data``."""
@@ -135,12 +136,12 @@ class Notes:
     def begin_epoch(self, epoch: int) -> None:
         """Start the epoch's clock."""
         if self._epoch is None and epoch:
-            self.left_out = None  # the run goes on: who was left out before is not known
+            self.left_out = None  # a resumed run: the samples left out before are not known
         self._epoch, self._since = epoch, time.perf_counter()
         self._batches = 0 if self._train_data is None else self._train_data.batches_done
 
     def end_epoch(self, plan: EpochPlan, scores: NDArray[np.float32]) -> None:
-        """Write the epoch down."""
+        """Write the epoch's line."""
         assert self._train_data is not None
         if plan.epoch in self.by_epoch and self._train_data.batches_done == self._batches:
             return  # all of it was trained before the run was interrupted
@@ -159,7 +160,7 @@ class Notes:
             "total": plan.total,
             "loss": float(weight @ np.where(known, scores, 0.0) / max(weight.sum(), 1e-30)),
             "seconds": max(seconds, 1e-9),
-            "noise": plan.by_sample.noise(scores),  # by the same measure of gradients for all methods
+            "noise": plan.by_sample.noise(scores),  # the same gradient measure for all methods
             "saving": self._train_data.stats.expected_saving,
             "histogram": count_scores(scores),
         }
@@ -168,7 +169,7 @@ class Notes:
             file.write(json.dumps(row) + "\n")
 
     def close(self) -> None:
-        """Write down the epoch with which training ended."""
+        """Write the line of the last epoch."""
         if self._train_data is not None:
             trained = {epoch.epoch for epoch in self._train_data.stats.epochs}
             if self._train_data.epoch in trained and self._epoch is not None:
@@ -180,7 +181,7 @@ class Notes:
 
 
 def read_row(line: str | bytes) -> dict[str, Any] | None:
-    """A line of the file; None for one that was cut short when the process was killed."""
+    """Read a line of the file; None for a line that was cut short when the process was killed."""
     try:
         row = json.loads(line)
     except ValueError:

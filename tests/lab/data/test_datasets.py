@@ -92,9 +92,9 @@ def assert_holds(images, train_x, train_y, test_x, test_y):
 
 def test_the_pickles_made_here_are_as_python_2_wrote_them():
     batch, _ = cifar_batch([1, 2])
-    found = pickle.loads(python2_pickle(batch).replace(b"numpy.core", b"numpy._core"), encoding="bytes")
-    assert found.keys() == batch.keys()
-    np.testing.assert_array_equal(found[b"data"], batch[b"data"])
+    loaded = pickle.loads(python2_pickle(batch).replace(b"numpy.core", b"numpy._core"), encoding="bytes")
+    assert loaded.keys() == batch.keys()
+    np.testing.assert_array_equal(loaded[b"data"], batch[b"data"])
 
 
 @pytest.mark.parametrize("form", ["folder", "archive"])
@@ -110,10 +110,10 @@ def test_cifar_is_read_from_the_original_files(tmp_path, form, name, write, unpa
     if form == "archive":
         packed(tmp_path / unpacked, archive)
         shutil.rmtree(tmp_path / unpacked)
-    found = datasets.load(name, tmp_path)
-    assert_holds(found, *expected)
-    assert len(found.mean) == len(found.std) == 3
-    assert len(found.classes) == int(name.removeprefix("cifar"))
+    data = datasets.load(name, tmp_path)
+    assert_holds(data, *expected)
+    assert len(data.mean) == len(data.std) == 3
+    assert len(data.classes) == int(name.removeprefix("cifar"))
 
 
 def test_cifar100s_classes_are_in_the_order_of_its_labels():
@@ -186,9 +186,9 @@ def test_wrong_arrays_are_refused(tmp_path, change, says):
 def test_spoken_digits_are_grey_pictures(tmp_path):
     pictures, digits = RANDOM.integers(0, 256, (6, 32, 32), np.uint8), np.arange(6, dtype=np.uint8)
     np.savez(tmp_path / "audiomnist.npz", train_x=pictures, train_y=digits, test_x=pictures[:2], test_y=digits[:2])
-    found = datasets.load("audiomnist", tmp_path)
-    assert_holds(found, pictures[..., None], digits, pictures[:2, ..., None], digits[:2])
-    assert found.classes == tuple("0123456789")
+    data = datasets.load("audiomnist", tmp_path)
+    assert_holds(data, pictures[..., None], digits, pictures[:2, ..., None], digits[:2])
+    assert data.classes == tuple("0123456789")
 
 
 @pytest.mark.parametrize(("dataset", "folder"), [("fashion-mnist", "FashionMNIST"), ("mnist", "MNIST")])
@@ -201,13 +201,13 @@ def test_mnist_and_its_kin_are_read_from_where_torchvision_puts_them(tmp_path, d
             lengths = b"".join(length.to_bytes(4, "big") for length in array.shape)
             content = bytes([0, 0, 8, array.ndim]) + lengths + array.tobytes()
             (raw / f"{name}-{what}-ubyte.gz").write_bytes(gzip.compress(content))
-    found = datasets.load(dataset, tmp_path)
+    read = datasets.load(dataset, tmp_path)
     expected = (data.train.images[:20, ..., None], data.train.labels[:20], data.test.images[:10, ..., None])
-    assert_holds(found, *expected, data.test.labels[:10])
-    assert found.classes == (fashion.CLASSES if dataset == "fashion-mnist" else tuple("0123456789"))
-    assert len(found.train.head(7)) == 7
-    assert len(found.train.head(None)) == 20
-    assert found.train.size == 28
+    assert_holds(read, *expected, data.test.labels[:10])
+    assert read.classes == (fashion.CLASSES if dataset == "fashion-mnist" else tuple("0123456789"))
+    assert len(read.train.head(7)) == 7
+    assert len(read.train.head(None)) == 20
+    assert read.train.size == 28
 
 
 # -- pictures -------------------------------------------------------------------------------------------------------
@@ -244,9 +244,9 @@ def tiny_imagenet(tmp_path):
 def test_tiny_imagenet_is_read_from_its_own_layout(tiny_imagenet):
     root, train, test = tiny_imagenet
     for folder in (root, root.parent):
-        found = datasets.load("tiny-imagenet", folder)
-        assert_holds(found, train, [0, 0, 0, 1, 1, 1], test, [1, 0])
-        assert found.classes == ("Egyptian cat", "goldfish")
+        data = datasets.load("tiny-imagenet", folder)
+        assert_holds(data, train, [0, 0, 0, 1, 1, 1], test, [1, 0])
+        assert data.classes == ("Egyptian cat", "goldfish")
 
 
 def test_pictures_in_memory_are_grey_where_all_are_and_of_one_size(tmp_path):
@@ -274,11 +274,11 @@ def test_imagenet_and_any_folder_of_classes_are_found_by_their_training_images(t
         for wnid in ("n01440764", "n01443537"):
             write_picture(tmp_path / "imagenet" / split / wnid / "a.JPEG", size=(50, 40))
     for name, folder in (("imagenet", tmp_path), ("imagefolder", tmp_path / "imagenet")):
-        found = datasets.load(name, folder)
-        assert (len(found.train), len(found.test)) == (2, 2)
-        assert found.classes == ("n01440764", "n01443537")
-        assert found.train.size == 224
-        assert (found.mean, found.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+        data = datasets.load(name, folder)
+        assert (len(data.train), len(data.test)) == (2, 2)
+        assert data.classes == ("n01440764", "n01443537")
+        assert data.train.size == 224
+        assert (data.mean, data.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 # -- where they lie -------------------------------------------------------------------------------------------------

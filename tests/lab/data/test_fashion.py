@@ -57,11 +57,11 @@ def test_the_subset_is_made_of_the_first_of_each_class_in_their_order(tmp_path):
 
     fashion.write_subset(tmp_path, tmp_path / "subset.npz", train=20, test=7)
     with np.load(tmp_path / "subset.npz") as subset:
-        taken, expected = dict.fromkeys(range(10), 0), []
+        counts, expected = dict.fromkeys(range(10), 0), []
         for position, label in enumerate(data.train.labels.tolist()):
-            if taken[label] < 20:
+            if counts[label] < 20:
                 expected.append(position)
-                taken[label] += 1
+                counts[label] += 1
         np.testing.assert_array_equal(subset["train_images"], data.train.images[expected])
         np.testing.assert_array_equal(subset["train_labels"], data.train.labels[expected])
         assert np.bincount(subset["test_labels"]).tolist() == [7] * 10

@@ -80,10 +80,10 @@ def test_a_file_that_is_no_image_is_named(root):
 
 @pytest.mark.parametrize("size", [(300, 200), (200, 301), (77, 77), (20, 31)])
 def test_the_middle_is_torchvisions(size):
-    given = picture(0, size)
+    original = picture(0, size)
     for side in (224, 32):
-        expected = functional.center_crop(functional.resize(given, round(side * 256 / 224)), side)
-        np.testing.assert_array_equal(np.asarray(folders.middle_cut(given, side)), np.asarray(expected))
+        expected = functional.center_crop(functional.resize(original, round(side * 256 / 224)), side)
+        np.testing.assert_array_equal(np.asarray(folders.middle_cut(original, side)), np.asarray(expected))
 
 
 def position_picture(width, height):
@@ -119,13 +119,13 @@ def test_random_cuts_have_the_usual_shares_proportions_and_places():
 
 
 def test_a_cut_is_torchvisions_resized_crop_of_the_rectangle_drawn():
-    given, size = picture(3, (40, 30)), 16
-    found = np.asarray(folders.random_cut(given, size, torch.Generator().manual_seed(1)))
+    original, size = picture(3, (40, 30)), 16
+    cut = np.asarray(folders.random_cut(original, size, torch.Generator().manual_seed(1)))
     share, proportion, x, y = torch.rand(4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).tolist()
     area, aspect = 1200 * (0.08 + 0.92 * share), (3 / 4) * (16 / 9) ** proportion
     w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
     place = (int(y * (31 - h)), int(x * (41 - w)), h, w)
-    np.testing.assert_array_equal(found, np.asarray(functional.resized_crop(given, *place, [size, size])))
+    np.testing.assert_array_equal(cut, np.asarray(functional.resized_crop(original, *place, [size, size])))
 
 
 def test_of_a_picture_too_long_for_any_proportion_the_middle_is_taken():
@@ -168,9 +168,9 @@ def test_batches_are_whole_and_bytes_and_of_three_channels(root):
 def test_flip_only_mirrors(root):
     train, _, _ = folders.read_class_folders(root)
     plain, _ = Decoded(small(train)).__getitems__(list(range(6)))
-    found = torch.cat([images for epoch in batches(Decoded(small(train), "flip"), 0) for images in epoch])
+    flipped = torch.cat([images for epoch in batches(Decoded(small(train), "flip"), 0) for images in epoch])
     kept, mirrored = (
-        (found == twice).flatten(1).all(1) for twice in (plain.repeat(2, 1, 1, 1), plain.flip(3).repeat(2, 1, 1, 1))
+        (flipped == twice).flatten(1).all(1) for twice in (plain.repeat(2, 1, 1, 1), plain.flip(3).repeat(2, 1, 1, 1))
     )
     assert (kept ^ mirrored).all()
     assert 0 < mirrored.sum() < 12
@@ -223,13 +223,13 @@ def quiet():
 
 
 def test_small_rows_are_held_in_memory_with_their_own_mean_and_spread(tmp_path):
-    found = datasets.load(saved(tmp_path, train=table(5, (28, 28)), test=table(3, (28, 28))))
-    np.testing.assert_array_equal(found.train.images[..., 0], SHIRTS.images[:5])
-    assert found.train.labels.tolist() == [0, 1, 2, 0, 1]
-    assert found.test.labels.tolist() == [0, 1, 2]
-    assert found.classes == ("shirt", "trouser", "pullover")
-    assert found.mean[0] == pytest.approx((SHIRTS.images[:5] / 255).mean())
-    assert found.std[0] == pytest.approx((SHIRTS.images[:5] / 255).std())
+    data = datasets.load(saved(tmp_path, train=table(5, (28, 28)), test=table(3, (28, 28))))
+    np.testing.assert_array_equal(data.train.images[..., 0], SHIRTS.images[:5])
+    assert data.train.labels.tolist() == [0, 1, 2, 0, 1]
+    assert data.test.labels.tolist() == [0, 1, 2]
+    assert data.classes == ("shirt", "trouser", "pullover")
+    assert data.mean[0] == pytest.approx((SHIRTS.images[:5] / 255).mean())
+    assert data.std[0] == pytest.approx((SHIRTS.images[:5] / 255).std())
 
 
 def test_large_rows_are_read_when_needed_and_hidden_labels_are_no_test(tmp_path):
@@ -239,11 +239,11 @@ def test_large_rows_are_read_when_needed_and_hidden_labels_are_no_test(tmp_path)
         test=table(2, (90, 70), labels=[-1, -1]),
         validation=table(3, (90, 70)),
     )
-    found = datasets.load(name)
-    assert isinstance(found.train, folders.Rows)
-    assert found.test.labels.tolist() == [0, 1, 2]
-    np.testing.assert_array_equal(np.asarray(found.train.picture(3)), np.asarray(picture(3, (90, 70), "L")))
-    images, labels = Decoded(found.train).__getitems__([1, 2])
+    data = datasets.load(name)
+    assert isinstance(data.train, folders.Rows)
+    assert data.test.labels.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(np.asarray(data.train.picture(3)), np.asarray(picture(3, (90, 70), "L")))
+    images, labels = Decoded(data.train).__getitems__([1, 2])
     assert images.shape == (2, 3, 224, 224)
     assert labels.tolist() == [1, 2]
 
@@ -255,7 +255,7 @@ def test_rows_of_unknown_columns_or_splits_are_refused_with_a_remedy(tmp_path):
     with pytest.raises(ValueError, match=r"must have a test split with labels, .*; it has train. Make one"):
         datasets.load(name)
     name = saved(tmp_path / "b", test=table(2, (28, 28)))
-    with pytest.raises(ValueError, match="must have a split named train and one for the test, got test"):
+    with pytest.raises(ValueError, match="must have a split named train and a test split, got test"):
         datasets.load(name)
     table(2, (28, 28)).save_to_disk(tmp_path / "c")
     with pytest.raises(ValueError, match="got no named splits"):
@@ -277,14 +277,14 @@ def test_of_several_labels_the_usual_one_is_taken(tmp_path):
 
     coarse, fine = hf.ClassLabel(names=["all"]), hf.ClassLabel(names=["one", "two"])
     features = {"img": hf.Image(), "label": hf.Value("int64"), "coarse_label": coarse, "fine_label": fine}
-    given = table(2, (28, 28), features, coarse_label=[0, 0], fine_label=[1, 0])
-    found = datasets.load(saved(tmp_path, train=given, test=given))
-    assert found.train.labels.tolist() == [1, 0]
-    assert found.classes == ("one", "two")
+    rows = table(2, (28, 28), features, coarse_label=[0, 0], fine_label=[1, 0])
+    data = datasets.load(saved(tmp_path, train=rows, test=rows))
+    assert data.train.labels.tolist() == [1, 0]
+    assert data.classes == ("one", "two")
 
 
 def test_a_missing_table_says_how_to_get_it(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither a folder written by save_to_disk nor in the cache"):
         datasets.load(f"hf:{tmp_path / 'nowhere'}")
-    with pytest.raises(ValueError, match="hf:x says itself where it is: leave --data here out, or say hf:here"):
+    with pytest.raises(ValueError, match="hf:x names its own place: leave --data here out, or write hf:here"):
         datasets.load("hf:x", "here")

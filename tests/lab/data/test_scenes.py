@@ -21,7 +21,7 @@ def banded(generator, size, classes):
 
 def write_camvid(folder, train=5, test=3, size=(32, 24), ending="png"):
     """SegNet's layout: 11 classes, 11 where there is none. Returns the classes of the training pixels."""
-    generator, found = np.random.default_rng(0), []
+    generator, classes = np.random.default_rng(0), []
     for name, count in (("train", train), ("test", test)):
         (folder / name).mkdir(parents=True)
         (folder / f"{name}annot").mkdir()
@@ -31,8 +31,8 @@ def write_camvid(folder, train=5, test=3, size=(32, 24), ending="png"):
             picture.save(folder / name / f"0001TP_{i:06}.{ending}")
             Image.fromarray(labels).save(folder / f"{name}annot" / f"0001TP_{i:06}.png")
             if name == "train":
-                found.append(labels)
-    return found
+                classes.append(labels)
+    return classes
 
 
 def write_ade20k(folder, train=4, test=3):
@@ -55,8 +55,8 @@ def test_camvid_is_found_in_a_folder_of_data_sets_or_as_the_folder_itself(tmp_pa
     assert (len(data.train), len(data.test), len(data.classes)) == (5, 3, 11)
     assert data.small
     for i, labels in enumerate(expected):
-        found = data.train.labels(i)
-        np.testing.assert_array_equal(found, np.where(labels == 11, 255, labels))
+        classes = data.train.labels(i)
+        np.testing.assert_array_equal(classes, np.where(labels == 11, 255, labels))
         assert data.train.picture(i).mode == "RGB"
     assert [path.stem for path in data.test.images] == [path.stem for path in data.test.maps]
     assert data.train.head(2).images == data.train.images[:2]

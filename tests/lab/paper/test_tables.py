@@ -18,17 +18,17 @@ EVERY = [(number, preset) for number in TABLES for preset in PRESETS]
 
 @pytest.mark.parametrize(("number", "preset"), EVERY)
 def test_every_row_is_a_training_that_can_begin(number, preset, tmp_path):
-    found = TABLES[number].comparisons([0], preset, [], tmp_path)
-    assert len({comparison.folder for comparison in found}) == len(found)
-    for comparison in found:
+    comparisons = TABLES[number].comparisons([0], preset, [], tmp_path)
+    assert len({comparison.folder for comparison in comparisons}) == len(comparisons)
+    for comparison in comparisons:
         for method in comparison.methods:
             epochs = method.epochs(comparison.recipe.epochs)
             if method.static:
                 assert method.static in static.list()
             else:
                 infobatch.InfoBatch(range(10_000), epochs, method=method.name, **method.options)
-    wanted = {row.spec(preset) for row in TABLES[number].rows if preset in row.setups}
-    assert {method.label for comparison in found for method in comparison.methods} == wanted
+    labels = {row.spec(preset) for row in TABLES[number].rows if preset in row.setups}
+    assert {method.label for comparison in comparisons for method in comparison.methods} == labels
 
 
 @pytest.mark.parametrize("number", TABLES)
@@ -100,12 +100,12 @@ def test_every_dynamic_method_has_a_row_of_table_1():
 
 
 def test_small_runs_are_of_a_ruler_which_tables_share(tmp_path):
-    [found] = TABLES["1"].comparisons([0], "small", ["epochs=3"], tmp_path)
-    assert found.recipe == replace(recipes.get("fashion-mnist-8k"), epochs=3)
+    [small] = TABLES["1"].comparisons([0], "small", ["epochs=3"], tmp_path)
+    assert small.recipe == replace(recipes.get("fashion-mnist-8k"), epochs=3)
     for number in ("4", "5", "figure-3"):
         [other] = TABLES[number].comparisons([0], "small", [], tmp_path)
-        assert other.folder == found.folder
-    assert "ucb:ratio=0.3,period=1" in [method.label for method in found.methods]
+        assert other.folder == small.folder
+    assert "ucb:ratio=0.3,period=1" in [method.label for method in small.methods]
     [paper] = TABLES["1"].comparisons([0], "paper", [], tmp_path)
     assert paper.recipe == recipes.get("cifar10", "paper")
     assert "ucb:ratio=0.3" in [method.label for method in paper.methods]
@@ -134,9 +134,9 @@ def test_rows_that_a_preset_does_not_have_say_so(tmp_path):
         "",
         (PaperRow("a", "full", {"paper": Setup("cifar10")}, "1"), PaperRow("b", "full", {"small": Setup("cifar10")})),
     )
-    found = table.comparisons([0], "small", [], tmp_path)
-    assert [line.note for line in table.lines(found, "small", tmp_path)] == ["paper preset only", ""]
-    assert [line.paper for line in table.lines(found, "small", tmp_path)] == ["1", ""]
+    comparisons = table.comparisons([0], "small", [], tmp_path)
+    assert [line.note for line in table.lines(comparisons, "small", tmp_path)] == ["paper preset only", ""]
+    assert [line.paper for line in table.lines(comparisons, "small", tmp_path)] == ["1", ""]
 
 
 # -- as a command ---------------------------------------------------------------------------------------------------

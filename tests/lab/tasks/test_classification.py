@@ -51,8 +51,8 @@ def test_none_changes_nothing():
 
 def test_flip_mirrors_about_half_of_the_images():
     images = coloured(200)
-    found = augmented(images, "flip", chance())
-    kept, mirrored = ((found == like).flatten(1).all(1) for like in (images, images.flip(3)))
+    changed = augmented(images, "flip", chance())
+    kept, mirrored = ((changed == like).flatten(1).all(1) for like in (images, images.flip(3)))
     assert (kept | mirrored).all()
     assert 80 < mirrored.sum() < 120
     assert torch.equal(images, coloured(200))
@@ -60,11 +60,11 @@ def test_flip_mirrors_about_half_of_the_images():
 
 def test_crop_flip_shifts_each_image_by_its_own_chance_and_fills_with_black():
     images = coloured(300)
-    found = augmented(images, "crop-flip", chance())
-    assert found.dtype == torch.uint8
-    assert found.shape == images.shape
+    changed = augmented(images, "crop-flip", chance())
+    assert changed.dtype == torch.uint8
+    assert changed.shape == images.shape
     seen = []
-    for image, result in zip(images, found, strict=True):
+    for image, result in zip(images, changed, strict=True):
         padded = nn.functional.pad(image, (4, 4, 4, 4))
         # An image that is mirrored after its cut is the same as a mirrored cut: undo it, and look for the place.
         ways = [
@@ -84,8 +84,8 @@ def test_crop_flip_shifts_each_image_by_its_own_chance_and_fills_with_black():
 def test_shifts_go_as_far_as_they_say(how, furthest, mirrors):
     image = torch.zeros(1, 1, 14, 14, dtype=torch.uint8)
     image[0, 0, 5, 4] = 255
-    found = augmented(image.expand(400, -1, -1, -1), how, chance())
-    _, _, rows, columns = found.nonzero(as_tuple=True)
+    changed = augmented(image.expand(400, -1, -1, -1), how, chance())
+    _, _, rows, columns = changed.nonzero(as_tuple=True)
     reach = set(range(-furthest, furthest + 1))
     assert {row - 5 for row in rows.tolist()} == reach
     expected = {4 + step for step in reach} | ({9 + step for step in reach} if mirrors else set())
@@ -117,11 +117,11 @@ def test_losses_are_one_per_sample_of_normalised_images_with_smoothed_labels():
     trained = task(label_smoothing=0.1)
     model = trained.model(0).eval()
     images, labels = trained.train.__getitems__(list(range(16)))
-    found = trained.losses(model, (images, labels), chance())
+    losses = trained.losses(model, (images, labels), chance())
     expected = cross_entropy(model((images / 255 - 0.286) / 0.353), labels, reduction="none", label_smoothing=0.1)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    assert found.shape == (16,)
-    found.mean().backward()
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+    assert losses.shape == (16,)
+    losses.mean().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
@@ -129,12 +129,12 @@ def test_accuracy_is_over_all_test_images():
     judged = task()
     model = judged.model(0)
     model.train()
-    found = judged.evaluate(model)
+    accuracy = judged.evaluate(model)
     assert not model.training
     pixels = torch.from_numpy(DATA.test.images[:1100, None])
     with torch.inference_mode():
         guesses = model((pixels / 255 - 0.286) / 0.353).argmax(1).numpy()
-    assert found == pytest.approx(100 * (guesses == DATA.test.labels[:1100]).mean())
+    assert accuracy == pytest.approx(100 * (guesses == DATA.test.labels[:1100]).mean())
 
 
 def test_pictures_are_the_training_images_and_the_names_of_what_they_show():
@@ -150,7 +150,7 @@ def test_bf16_computes_in_bf16_and_gives_losses_in_fp32():
     plain, reduced = task(), task(precision="bf16")
     model = plain.model(0).eval()
     kinds = []
-    model[0].register_forward_hook(lambda module, given, found: kinds.append(found.dtype))
+    model[0].register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
     batch = plain.train.__getitems__(list(range(16)))
     exact, rounded = (by.losses(model, batch, chance()) for by in (plain, reduced))
     assert kinds == [torch.float32, torch.bfloat16]
@@ -173,7 +173,7 @@ def test_the_gpu_is_used_if_there_is_one():
     assert next(trained.model(0).parameters()).device.type == expected
 
 
-def test_layers_that_throw_dice_do_so_from_the_given_generator():
+def test_layers_draw_random_numbers_from_the_given_generator():
     images = np.repeat(np.pad(DATA.train.images[:8], ((0, 0), (2, 2), (2, 2)))[..., None], 3, 3)
     split = ImageSplit(images, DATA.train.labels[:8].astype(np.int64))
     data = Images("cifar10", split, split, IMAGENET_MEAN, IMAGENET_STD, fashion.CLASSES)
@@ -195,26 +195,26 @@ def test_mixed_inputs_have_the_loss_of_their_mixed_targets_and_scores_that_are_t
     mixed = task(mixup=0.4, cutmix=1.0, label_smoothing=0.1)
     model, batch = mixed.model(0).eval(), mixed.train.__getitems__(list(range(16)))
     for seed in range(4):
-        found = mixed.losses(model, batch, chance(seed))
+        outcome = mixed.losses(model, batch, chance(seed))
         inputs = mix(batch[0], smooth_labels(batch[1], 10, 0.1), 0.4, 1.0, chance(seed))
-        assert found.share == inputs.share
+        assert outcome.share == inputs.share
         with torch.no_grad():
             logits = model((inputs.images / 255 - 0.286) / 0.353)
-        torch.testing.assert_close(found.losses.mean(), SoftTargetCrossEntropy()(logits, inputs.target))
+        torch.testing.assert_close(outcome.losses.mean(), SoftTargetCrossEntropy()(logits, inputs.target))
         probability = logits.softmax(1)
         for i, label in enumerate(batch[1].tolist()):
             own = -(inputs.target[i] * probability[i].log()).sum()
-            torch.testing.assert_close(found.losses[i], own)
+            torch.testing.assert_close(outcome.losses[i], own)
             error = (inputs.target - probability).abs()[:, label]
-            torch.testing.assert_close(found.score[i], error[i] + error[15 - i])
-        assert not found.score.requires_grad
+            torch.testing.assert_close(outcome.score[i], error[i] + error[15 - i])
+        assert not outcome.score.requires_grad
 
 
 def test_erasing_comes_after_normalising():
     erased, plain = task(random_erase=1.0), task()
     seen = []
     model = erased.model(0).eval()
-    model.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     batch = erased.train.__getitems__(list(range(16)))
     for by in (plain, erased):
         by.losses(model, batch, chance())
@@ -258,11 +258,11 @@ def test_images_are_pooled_and_those_that_are_not_trained_on_judge(tmp_path):
 
 
 def test_plain_images_are_all_of_them_in_order_as_the_network_sees_them():
-    given = task(augment="crop-flip", samples=50)
-    images, labels = (torch.cat(parts) for parts in zip(*given.plain_batches(), strict=True))
+    plain = task(augment="crop-flip", samples=50)
+    images, labels = (torch.cat(parts) for parts in zip(*plain.plain_batches(), strict=True))
     pixels = torch.from_numpy(DATA.train.images[:50, None])
     torch.testing.assert_close(images, (pixels / 255 - 0.286) / 0.353, rtol=1e-4, atol=1e-5)
-    assert labels.tolist() == given.labels.tolist() == DATA.train.labels[:50].tolist()
+    assert labels.tolist() == plain.labels.tolist() == DATA.train.labels[:50].tolist()
 
 
 # -- read when needed -----------------------------------------------------------------------------------------------

@@ -132,9 +132,9 @@ def test_a_model_that_sees_half_of_the_scenes_is_judged_so(name):
         else Guesses(torch.zeros(0, 4), torch.zeros(0).long(), torch.zeros(0))
         for i, made in enumerate(judged.test.scenes)
     ]
-    found = judged.evaluate(Knows())
-    assert found == pytest.approx(100 * average_precision(guesses, judged.test.scenes))
-    assert 30 < found < 70
+    precision = judged.evaluate(Knows())
+    assert precision == pytest.approx(100 * average_precision(guesses, judged.test.scenes))
+    assert 30 < precision < 70
 
 
 # -- average precision ----------------------------------------------------------------------------------------------
@@ -163,8 +163,8 @@ SHIFTED = (0.27, 0.5, 0.2, 0.4)  # of LEFT it covers 0.13/0.27, less than half
 )
 def test_precision_of_one_class_by_hand(guesses, expected):
     labels, boxes, chances = zip(*guesses, strict=True) if guesses else ((), (), ())
-    found = Guesses(torch.tensor(boxes).view(-1, 4), torch.tensor(labels).long(), torch.tensor(chances))
-    assert average_precision([found], [boxed((0, LEFT), (0, RIGHT))]) == pytest.approx(expected)
+    prediction = Guesses(torch.tensor(boxes).view(-1, 4), torch.tensor(labels).long(), torch.tensor(chances))
+    assert average_precision([prediction], [boxed((0, LEFT), (0, RIGHT))]) == pytest.approx(expected)
 
 
 def slow_precision(guesses, truth, threshold=0.5):
@@ -219,17 +219,17 @@ def test_precision_against_a_loop_over_all_guesses(seed):
         classes = torch.where(wrong, torch.randint(3, (6,), generator=drawn), labels[tried])
         near = boxes[tried] + 0.05 * torch.randn(6, 4, generator=drawn)
         guesses.append(Guesses(near.clamp(0.05, 0.95), classes, torch.rand(6, generator=drawn)))
-    found = average_precision(guesses, truth)
-    assert found == pytest.approx(slow_precision(guesses, truth))
-    assert 0.05 < found < 0.95
+    precision = average_precision(guesses, truth)
+    assert precision == pytest.approx(slow_precision(guesses, truth))
+    assert 0.05 < precision < 0.95
 
 
 def test_each_query_guesses_its_likeliest_class():
     boxes = torch.rand(2, 4, generator=chance())
-    found = Guesses.of(torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.0, 0.4]]), boxes)
-    assert found.labels.tolist() == [1, 0]
-    assert found.chances.tolist() == pytest.approx([0.7, 0.5])
-    assert torch.equal(found.boxes, boxes)
+    likeliest = Guesses.of(torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.0, 0.4]]), boxes)
+    assert likeliest.labels.tolist() == [1, 0]
+    assert likeliest.chances.tolist() == pytest.approx([0.7, 0.5])
+    assert torch.equal(likeliest.boxes, boxes)
 
 
 # -- the whole ------------------------------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ def test_the_autoencoder_learns_and_is_the_same_every_time(plain):
 def test_an_autoencoder_of_ones_own_is_read_from_its_folder(plain, tmp_path):
     plain.autoencoder.save_pretrained(tmp_path / "parts" / "vae")
     for name in (str(tmp_path / "parts" / "vae"), f"{tmp_path / 'parts'}:vae"):
-        found = LatentDiffusion(replace(RECIPE, autoencoder=name, autoencoder_steps=1), IMAGES)
-        torch.testing.assert_close(found.train.values, plain.train.values)
+        task = LatentDiffusion(replace(RECIPE, autoencoder=name, autoencoder_steps=1), IMAGES)
+        torch.testing.assert_close(task.train.values, plain.train.values)
 
 
 def test_pictures_in_folders_are_encoded_by_the_middle_of_each(tmp_path):
@@ -98,9 +98,9 @@ def test_pictures_in_folders_are_encoded_by_the_middle_of_each(tmp_path):
             Image.fromarray(pixels).resize((80, 60)).save(tmp_path / split / "thing" / f"{i}.png")
     train, test, classes = folders.read_class_folders(tmp_path)
     data = Images("imagefolder", train, test, IMAGENET_MEAN, IMAGENET_STD, classes)
-    found = LatentDiffusion(replace(RECIPE, dataset="imagefolder", image_size=48), data)
-    assert found.train.values.shape == (6, 4, 12, 12)
-    pictures, names = found.pictures([5])
+    task = LatentDiffusion(replace(RECIPE, dataset="imagefolder", image_size=48), data)
+    assert task.train.values.shape == (6, 4, 12, 12)
+    pictures, names = task.pictures([5])
     assert names == ["thing"]
     np.testing.assert_array_equal(pictures[0], folders.middle_cut(train.picture(5).convert("RGB"), 48))
 
@@ -112,15 +112,15 @@ def test_losses_are_one_per_sample_of_the_noise_that_was_added(plain):
     """With noise of √ᾱ x + √(1 - ᾱ) ε, ᾱ the product of 1 - β: Rombach et al.'s β."""
     model = plain.model(0)
     batch = plain.train.__getitems__(list(range(16)))
-    found = plain.losses(model, batch, chance())
+    losses = plain.losses(model, batch, chance())
     generator = chance()
     noise = torch.randn(16, 4, 8, 8, generator=generator)
     timestep = torch.randint(1000, (16,), generator=generator)
     beta = torch.linspace(0.0015**0.5, 0.0195**0.5, 1000, dtype=torch.float64) ** 2
     kept = torch.cumprod(1 - beta, 0)[timestep].float().view(-1, 1, 1, 1)
     predicted = model(kept.sqrt() * batch + (1 - kept).sqrt() * noise, timestep)
-    torch.testing.assert_close(found, (predicted - noise).square().mean((1, 2, 3)), rtol=1e-4, atol=1e-5)
-    found.mean().backward()
+    torch.testing.assert_close(losses, (predicted - noise).square().mean((1, 2, 3)), rtol=1e-4, atol=1e-5)
+    losses.mean().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
@@ -185,12 +185,12 @@ def test_what_is_usual_belongs_to_the_run_and_goes_on_with_it(by_timestep):
 def test_the_metric_spreads_timesteps_evenly_and_is_the_same_every_time(plain):
     model = plain.model(0).train()
     seen = []
-    hook = model.register_forward_hook(lambda module, given, found: seen.append(given[1]))
-    found = plain.evaluate(model)
+    hook = model.register_forward_hook(lambda module, inputs, output: seen.append(inputs[1]))
+    metric = plain.evaluate(model)
     hook.remove()
     assert not model.training
     assert torch.cat(seen).sort().values.tolist() == list(range(12, 1000, 25))
-    assert plain.evaluate(model) == found
+    assert plain.evaluate(model) == metric
 
     generator = chance(0)
     torch.randperm(40, generator=generator)
@@ -198,7 +198,7 @@ def test_the_metric_spreads_timesteps_evenly_and_is_the_same_every_time(plain):
     with torch.inference_mode():
         noisy = plain.noise.add_noise(plain.test.values, noise, torch.cat(seen))
         expected = (model(noisy, torch.cat(seen)) - noise).square().mean()
-    assert found == pytest.approx(expected.item(), rel=1e-5)
+    assert metric == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_generated_images_depend_on_the_seed_and_not_on_global_chance(plain):
@@ -234,17 +234,17 @@ def test_a_model_that_knows_the_noise_generates_the_image(plain):
 def test_how_far_new_latents_are_from_held_out_ones(plain):
     """All new ones are x₀: the distance is that of x₀ to the mean of the real ones, and the real ones' spread."""
     model = Knows(plain.noise, plain.train.values[:1])
-    found = plain.distance(model)
+    distance = plain.distance(model)
     latents = torch.cat([plain.test.values, plain.train.values[:1]])
     pooled = latents.unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1)).flatten(1).double()
     real, x0 = pooled[:-1], pooled[-1]
     expected = (real.mean(0) - x0).square().sum() + real.var(0).sum()
-    assert found == pytest.approx(float(expected), rel=0.03)
+    assert distance == pytest.approx(float(expected), rel=0.03)
     assert plain.evaluate(model) == plain.error(model)
-    assert plain.further(model) == [("Fréchet distance of new latents to held-out ones", found, False)]
+    assert plain.further(model) == [("Fréchet distance of new latents to held-out ones", distance, False)]
     by_distance = copy(plain)
     by_distance.recipe = replace(RECIPE, metric="distance")
-    assert by_distance.evaluate(model) == found
+    assert by_distance.evaluate(model) == distance
     assert by_distance.further(model) == [("held-out noise-prediction error", plain.error(model), False)]
 
 
@@ -254,10 +254,10 @@ def test_fid_takes_the_users_network(plain):
         return images.mean((1, 2)).flatten(1)[:, ::8]
 
     model = plain.model(0)
-    found = plain.fid(model, features, 8, steps=2)
+    fid = plain.fid(model, features, 8, steps=2)
     real = features(torch.from_numpy(IMAGES.test.images[:40]).permute(0, 3, 1, 2) / 255)
-    assert found == pytest.approx(frechet_distance(real, features(plain.generate(model, 8, steps=2))), rel=1e-4)
-    assert found > 0
+    assert fid == pytest.approx(frechet_distance(real, features(plain.generate(model, 8, steps=2))), rel=1e-4)
+    assert fid > 0
 
 
 def test_a_model_that_diverged_has_no_distance_and_its_record_is_kept(plain, tmp_path):
@@ -278,8 +278,8 @@ def test_the_frechet_distance_of_gaussians_with_known_moments():
         rows = torch.cat([torch.eye(5), -torch.eye(5)]).double() * (values * 9 / 2).sqrt()
         return rows @ basis.T + mean
 
-    found = frechet_distance(exactly(mean, a), exactly(other_mean, b))
-    assert found == pytest.approx(float((mean - other_mean).square().sum() + (a.sqrt() - b.sqrt()).square().sum()))
+    distance = frechet_distance(exactly(mean, a), exactly(other_mean, b))
+    assert distance == pytest.approx(float((mean - other_mean).square().sum() + (a.sqrt() - b.sqrt()).square().sum()))
 
 
 def test_the_frechet_distance_against_a_root_of_the_product():

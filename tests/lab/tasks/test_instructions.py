@@ -61,9 +61,9 @@ def test_the_last_rows_are_held_out(task):
 def test_a_file_of_row_numbers_selects_and_never_what_is_held_out(tmp_path):
     (tmp_path / "alpaca.jsonl").write_text("\n".join(json.dumps(vars(row)) for row in ROWS))
     (tmp_path / "dq.json").write_text(json.dumps({"some": [50, 7, 2, 59, 30]}))
-    found = replace(BASED, rows="dq.json:some").create_task(tmp_path)
-    assert texts(found, found.train.rows) == whole([ROWS[7], ROWS[2], ROWS[30]])
-    assert found._base_text == [ROWS[i] for i in range(48) if i not in (7, 2, 30)][:16]
+    task = replace(BASED, rows="dq.json:some").create_task(tmp_path)
+    assert texts(task, task.train.rows) == whole([ROWS[7], ROWS[2], ROWS[30]])
+    assert task._base_text == [ROWS[i] for i in range(48) if i not in (7, 2, 30)][:16]
     few = replace(BASED, rows="dq.json:some", samples=2).create_task(tmp_path)
     assert texts(few, few.train.rows) == whole([ROWS[7], ROWS[2]])
 
@@ -125,8 +125,8 @@ def test_packed_rows_have_the_losses_of_padded_ones(task):
     rows = task.train.rows[:8]
     together = packing.collate(rows)
     assert together["input_ids"].shape == (1, sum(len(row.ids) for row in rows))
-    found, expected = (by.losses(model, by.collate(rows), chance()) for by in (packing, task))
-    torch.testing.assert_close(found, expected)
+    losses, expected = (by.losses(model, by.collate(rows), chance()) for by in (packing, task))
+    torch.testing.assert_close(losses, expected)
 
 
 def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
@@ -142,10 +142,10 @@ def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
 def test_the_metric_is_the_mean_over_all_held_out_answer_tokens(task):
     model = task.model(0)
     model.train()
-    found = task.evaluate(model)
+    metric = task.evaluate(model)
     assert not model.training
     with torch.inference_mode():
-        assert found == pytest.approx(float(model(**alpaca.padded(task.test)).loss), rel=1e-5)
+        assert metric == pytest.approx(float(model(**alpaca.padded(task.test)).loss), rel=1e-5)
 
 
 def test_bf16_is_close_and_counted_in_fp32(task):
@@ -235,18 +235,18 @@ def test_exact_matches_are_what_greedy_decoding_gives(task):
     for row in rows:
         prompt = row.ids[: len(row.ids) - row.targets]
         with torch.inference_mode():
-            given = model.generate(
+            generated = model.generate(
                 prompt[None],
                 attention_mask=torch.ones_like(prompt)[None],
                 max_new_tokens=row.targets,
                 do_sample=False,
                 pad_token_id=task.tokenizer.eos_token_id,
             )
-        decoded.append(given[0].tolist() == row.ids.tolist())
+        decoded.append(generated[0].tolist() == row.ids.tolist())
     batch = alpaca.padded(rows)
     with torch.inference_mode():
-        found = exact_matches(model(batch["input_ids"]).logits, batch["labels"]).tolist()
-    assert found == decoded
+        matches = exact_matches(model(batch["input_ids"]).logits, batch["labels"]).tolist()
+    assert matches == decoded
     assert 0 < sum(decoded) < len(rows)
 
 

@@ -40,12 +40,12 @@ def test_losses_are_one_per_image_and_their_mean_is_the_models_own(normalised):
     trained = task(normalised=normalised)
     model = trained.model(0)
     images, labels = trained.train.__getitems__(list(range(16)))
-    found = trained.losses(model, (images, labels), chance())
+    losses = trained.losses(model, (images, labels), chance())
     output = model((images / 255 - 0.286) / 0.353, noise=torch.rand(16, 49, generator=chance()))
-    assert found.shape == (16,)
+    assert losses.shape == (16,)
     assert output.mask.sum(1).tolist() == [37] * 16  # three quarters of 49 patches, rounded up
-    torch.testing.assert_close(found.mean(), output.loss, rtol=1e-4, atol=1e-5)
-    found.mean().backward()
+    torch.testing.assert_close(losses.mean(), output.loss, rtol=1e-4, atol=1e-5)
+    losses.mean().backward()
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
 
 
@@ -96,13 +96,13 @@ def test_the_model_knows_where_a_patch_is():
 def test_the_error_is_over_the_held_out_images_with_masks_that_stay():
     judged = task()
     model = judged.model(0).train()
-    found = judged.evaluate(model)
+    error = judged.evaluate(model)
     assert not model.training
     pixels = torch.from_numpy(DATA.test.images[:40, None])
     with torch.inference_mode():
         output = model((pixels / 255 - 0.286) / 0.353, noise=torch.rand(40, 49, generator=chance(0)))
-    assert found == pytest.approx(output.loss.item(), rel=1e-4)
-    assert judged.evaluate(model) == found
+    assert error == pytest.approx(output.loss.item(), rel=1e-4)
+    assert judged.evaluate(model) == error
     assert (judged.metric, judged.higher_is_better) == ("held-out reconstruction error", False)
 
 
@@ -110,12 +110,12 @@ def test_features_are_the_encoders_for_whole_images():
     judged = task(metric="probe")
     model = judged.model(0).eval()
     with torch.inference_mode():
-        found, labels = judged.features(model, judged.test)
+        features, labels = judged.features(model, judged.test)
         config = type(model.config)(**{**model.config.to_dict(), "mask_ratio": 0.0})
         encoder = ViTMAEModel(config).eval()
         encoder.load_state_dict(model.vit.state_dict())
         tokens = encoder((judged.test.images / 255 - 0.286) / 0.353).last_hidden_state
-    torch.testing.assert_close(found, tokens[:, 1:].mean(1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(features, tokens[:, 1:].mean(1), rtol=1e-4, atol=1e-5)
     assert labels.tolist() == DATA.test.labels[:40].tolist()
     assert model.config.mask_ratio == 0.75
 
@@ -124,18 +124,18 @@ def test_the_probe_is_judged_on_held_out_images_and_draws_nothing():
     judged = task(metric="probe")
     model = judged.model(0)
     before = torch.get_rng_state()
-    found = judged.evaluate(model)
+    accuracy = judged.evaluate(model)
     assert torch.equal(torch.get_rng_state(), before)
     with torch.inference_mode():
         train, test = judged.features(model, judged.train), judged.features(model, judged.test)
     guesses = linear_probe(*train, test[0], 10)
-    assert found == pytest.approx(100 * (guesses == test[1]).double().mean().item())
-    assert found > 25  # of ten classes, by features of a network that has learnt nothing yet
+    assert accuracy == pytest.approx(100 * (guesses == test[1]).double().mean().item())
+    assert accuracy > 25  # of ten classes, by features of a network that has learnt nothing yet
     assert (judged.metric, judged.higher_is_better) == ("linear probe, %", True)
     # The other metric is measured too, at the end.
     errors = task()
     assert judged.further(model) == [(errors.metric, errors.evaluate(model), False)]
-    assert errors.further(model) == [(judged.metric, found, True)]
+    assert errors.further(model) == [(judged.metric, accuracy, True)]
 
 
 def test_the_probe_solves_ridge_regression():

@@ -26,37 +26,37 @@ LABELS = torch.tensor([0, 2, 1, 1, 0, 2])
 
 
 def test_mixup_is_a_weighted_sum_of_a_sample_and_its_partner():
-    found = mix(distinct(6), smooth_labels(LABELS, 3, 0.1), 0.4, 0.0, chance())
-    assert 0 < found.share < 1
+    mixed = mix(distinct(6), smooth_labels(LABELS, 3, 0.1), 0.4, 0.0, chance())
+    assert 0 < mixed.share < 1
     for i in range(6):
         torch.testing.assert_close(
-            found.images[i], torch.full((3, 16, 16), found.share * i + (1 - found.share) * (5 - i))
+            mixed.images[i], torch.full((3, 16, 16), mixed.share * i + (1 - mixed.share) * (5 - i))
         )
-    torch.testing.assert_close(found.target, mixup_target(LABELS, 3, found.share, 0.1))
+    torch.testing.assert_close(mixed.target, mixup_target(LABELS, 3, mixed.share, 0.1))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_cutmix_pastes_one_box_of_the_partner_and_its_share_is_counted_in_pixels(seed):
-    found = mix(distinct(6), smooth_labels(LABELS, 3, 0.0), 0.0, 1.0, chance(seed))
+    mixed = mix(distinct(6), smooth_labels(LABELS, 3, 0.0), 0.0, 1.0, chance(seed))
     boxes = set()
     for i in range(6):
-        pasted = found.images[i] == 5 - i
-        assert (pasted | (found.images[i] == i)).all()
-        assert found.share == pytest.approx(1 - pasted.double().mean().item())
+        pasted = mixed.images[i] == 5 - i
+        assert (pasted | (mixed.images[i] == i)).all()
+        assert mixed.share == pytest.approx(1 - pasted.double().mean().item())
         rows, columns = pasted[0].any(1).nonzero(), pasted[0].any(0).nonzero()
         assert pasted.sum() == 3 * len(rows) * len(columns)  # one rectangle, the same in all channels
         boxes.add((tuple(rows.flatten().tolist()), tuple(columns.flatten().tolist())))
     assert len(boxes) == 1
-    torch.testing.assert_close(found.target, mixup_target(LABELS, 3, found.share, 0.0))
+    torch.testing.assert_close(mixed.target, mixup_target(LABELS, 3, mixed.share, 0.0))
 
 
 def test_of_both_chance_takes_one_and_the_middle_of_an_odd_batch_stays():
     kinds = set()
     for seed in range(30):
-        found = mix(distinct(5), smooth_labels(torch.arange(5), 5, 0.0), 0.5, 0.5, chance(seed))
-        kinds.add(bool((found.images[0] != found.images[0, 0, 0, 0]).any()))
-        torch.testing.assert_close(found.images[2], torch.full((3, 16, 16), 2.0))
-        torch.testing.assert_close(found.target[2], torch.eye(5)[2])
+        mixed = mix(distinct(5), smooth_labels(torch.arange(5), 5, 0.0), 0.5, 0.5, chance(seed))
+        kinds.add(bool((mixed.images[0] != mixed.images[0, 0, 0, 0]).any()))
+        torch.testing.assert_close(mixed.images[2], torch.full((3, 16, 16), 2.0))
+        torch.testing.assert_close(mixed.target[2], torch.eye(5)[2])
     assert kinds == {False, True}
 
 
@@ -76,15 +76,15 @@ def test_chance_comes_from_the_generator_alone_and_the_batch_is_not_changed():
 
 def test_erasing_fills_one_rectangle_of_about_the_given_share_of_images_with_noise():
     images = torch.full((400, 3, 32, 32), 9.0)
-    found = erase(images, 0.25, chance())
-    changed = (found != 9).any(1)
+    erased = erase(images, 0.25, chance())
+    changed = (erased != 9).any(1)
     touched = changed.flatten(1).any(1)
     assert 70 < touched.sum() < 130
     for mask in changed[touched]:
         rows, columns = mask.any(1).sum(), mask.any(0).sum()
         assert mask.sum() == rows * columns
         assert 0.01 < mask.double().mean() < 0.36
-    noise = found[(found != 9)]
+    noise = erased[(erased != 9)]
     assert abs(noise.mean()) < 0.02
     assert abs(noise.std() - 1) < 0.02
 

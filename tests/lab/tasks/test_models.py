@@ -30,7 +30,7 @@ def make(name, size=32, channels=3, seed=0):
         ("vit_base_patch16_224", 3, 32),
     ],
 )
-def test_every_network_gives_logits_and_whether_it_throws_dice_is_known(name, channels, size):
+def test_every_network_gives_logits_and_draws_says_whether_it_draws_random_numbers(name, channels, size):
     model = make(name, size, channels).train()
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         before = torch.get_rng_state()
@@ -43,7 +43,7 @@ def test_every_name_is_tried_above_and_timm_has_those_that_are_not_ours():
     ours = {"small-cnn", "strided-cnn", "pooled-cnn", "conv-mlp", "residual-mlp", "resnet-narrow", "resnet-compact"}
     pretrained = {"efficientnet-lite0"}  # test_pretrained.py
     assert set(models.NAMES) - ours - pretrained <= set(timm.list_models())
-    (tried,) = test_every_network_gives_logits_and_whether_it_throws_dice_is_known.pytestmark
+    (tried,) = test_every_network_gives_logits_and_draws_says_whether_it_draws_random_numbers.pytestmark
     assert {name for name, _, _ in tried.args[1]} == set(models.NAMES) - pretrained
 
 
@@ -59,8 +59,8 @@ def test_weights_come_from_the_seed_and_the_global_random_state_is_left_alone(na
 def test_a_resnet_keeps_small_images_whole_at_first_and_large_ones_as_timm_does():
     small, large = make("resnet18", 32), make("resnet18", 224)
     seen = []
-    small.layer1.register_forward_hook(lambda module, given, found: seen.append(found.shape[2:]))
-    large.layer1.register_forward_hook(lambda module, given, found: seen.append(found.shape[2:]))
+    small.layer1.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[2:]))
+    large.layer1.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[2:]))
     with torch.inference_mode():
         small.eval()(torch.zeros(1, 3, 32, 32))
         large.eval()(torch.zeros(1, 3, 224, 224))

@@ -52,7 +52,7 @@ def task(camvid):
         ("smallest=1.5", "smallest must be above 0 and not above largest, got 1.5 and 1.0"),
         ("smallest=0", "smallest must be above 0"),
         ("dropout=1", "dropout must be below 1, got 1.0"),
-        ("pretrained=true", "pretrained: upernet-resnet18-narrow has a width of its own"),
+        ("pretrained=true", "pretrained must be false for upernet-resnet18-narrow"),
         ("auxiliary=-1", "auxiliary must not be negative"),
     ],
 )
@@ -137,7 +137,7 @@ def test_cuts_depend_on_the_generator_alone(task):
 def test_the_auxiliary_head_sees_the_third_stage_in_training_only(task, name, width):
     model = Segmentation(replace(RECIPE, model=name), task.data).model(0)
     seen = []
-    model.auxiliary.register_forward_hook(lambda module, given, found: seen.append(given[0].shape))
+    model.auxiliary.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].shape))
     images = torch.rand(2, 3, 32, 64, generator=chance())
     with torch.no_grad():
         assert [logits.shape for logits in model.train()(images)] == [(2, 11, 32, 64)] * 2
@@ -179,38 +179,38 @@ def test_losses_are_one_per_sample_of_both_heads_of_normalised_cuts(task, auxili
     model = task.model(0).train()
     samples = [task.train[i] for i in range(4)]
     samples[2] = (samples[2][0], torch.full_like(samples[2][1], 255))
-    found = task.losses(model, task.collate(samples), chance(5))
+    losses = task.losses(model, task.collate(samples), chance(5))
     images, labels = cut_by_hand(task, samples, 5)
     heads = model(images)
     assert len(heads) == (2 if auxiliary else 1)
     expected = with_auxiliary(*heads, labels) if auxiliary else image_losses(*heads, labels).mean
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    assert found[2] == 0
-    assert (found[[0, 1, 3]] > 0).all()
-    found.mean().backward()
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+    assert losses[2] == 0
+    assert (losses[[0, 1, 3]] > 0).all()
+    losses.mean().backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def test_a_batch_of_one_image_trains_although_batch_norm_needs_two(task):
     task = Segmentation(replace(RECIPE, size=64, crop=64), task.data)
     model, sample = task.model(0).train(), task.train[0]
-    found = task.losses(model, [sample], chance(5))
-    assert found.shape == (1,)
-    found.mean().backward()
-    lone = [parameter.grad.clone() for parameter in model.parameters()]
+    losses = task.losses(model, [sample], chance(5))
+    assert losses.shape == (1,)
+    losses.mean().backward()
+    single = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     # To the last bit the same: the pooled features of twins are normalised to 0, where the ReLU after it has its kink.
     image, labels = random_cut(task._normalise(sample[0]), sample[1], task.recipe, chance(5))
     images = torch.stack([image, image]).contiguous(memory_format=torch.channels_last)
     twins = with_auxiliary(*model(images), torch.stack([labels, labels]))
-    torch.testing.assert_close(found.expand(2), twins)
+    torch.testing.assert_close(losses.expand(2), twins)
     twins.mean().backward()
-    for one, parameter in zip(lone, model.parameters(), strict=True):
+    for one, parameter in zip(single, model.parameters(), strict=True):
         torch.testing.assert_close(one, parameter.grad)
     model.zero_grad()
     task.losses(model, [task.train[i] for i in range(4)], chance(5)).mean().backward()
     usual = max(parameter.grad.norm() for parameter in model.parameters())
-    assert max(gradient.norm() for gradient in lone) < 3 * usual  # nothing is divided by the twins' variance, 0
+    assert max(gradient.norm() for gradient in single) < 3 * usual  # nothing is divided by the twins' variance, 0
 
 
 def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
@@ -219,7 +219,7 @@ def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
     torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_throws_its_dice_from_the_given_generator(task):
+def test_dropout_draws_from_the_given_generator(task):
     dropping = Segmentation(replace(RECIPE, dropout=0.5), task.data)
     model, samples = dropping.model(0).train(), [task.train[i] for i in range(2)]
     before = torch.get_rng_state()
@@ -235,7 +235,7 @@ def test_bf16_computes_in_bf16_and_gives_losses_in_fp32_and_fp16_needs_a_gpu(tas
     reduced = Segmentation(replace(RECIPE, precision="bf16"), task.data)
     model, samples = task.model(0).train(), [task.train[i] for i in range(4)]
     kinds = []
-    model.head.register_forward_hook(lambda module, given, found: kinds.append(found.dtype))
+    model.head.register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
     exact, rounded = (by.losses(model, samples, chance()) for by in (task, reduced))
     assert kinds == [torch.float32, torch.bfloat16]
     assert rounded.dtype == torch.float32
@@ -278,10 +278,10 @@ def test_the_metric_is_the_mean_iou_over_all_labelled_pixels(camvid):
     task = replace(RECIPE, size=12).create_task(camvid)
     assert task.test[0][0].shape[1:] == (12, 16)
     model = Colour(11).train()
-    found = task.evaluate(model)
+    metric = task.evaluate(model)
     assert not model.training
-    assert found == pytest.approx(slow_mean_iou(task, model), rel=1e-5)
-    assert 0 < found < 50
+    assert metric == pytest.approx(slow_mean_iou(task, model), rel=1e-5)
+    assert 0 < metric < 50
 
 
 def test_test_images_of_several_sizes_are_all_judged(tmp_path):
@@ -322,14 +322,14 @@ def test_epochs_are_pruned_and_reproducible_and_it_learns(task, tmp_path):
 def test_pictures_read_by_workers_are_trained_as_those_read_here(tmp_path):
     write_ade20k(tmp_path, train=5, test=1)
     recipe = SegmentationRecipe("ade20k", NARROW, 2, batch_size=2, lr=0.01, size=40, crop=32, smallest=0.5, largest=2.0)
-    found = []
+    histories = []
     for workers in (0, 1):
         mine = replace(recipe, workers=workers)
         training = Training(mine.create_task(tmp_path), mine, MethodSpec.parse("infobatch-quantile"), 0)
         training.train_epoch()
-        found.append((training.history["losses"], training.history["values"]))
-    assert np.isfinite(found[0][0]).all()
-    assert found[0] == found[1]
+        histories.append((training.history["losses"], training.history["values"]))
+    assert np.isfinite(histories[0][0]).all()
+    assert histories[0] == histories[1]
 
 
 def test_the_example_runs_as_its_first_lines_say():

@@ -1,4 +1,4 @@
-"""Instructions with their answers, in the format of Alpaca: reading them, the prompt, and what of it is predicted."""
+"""Instructions and answers in the format of Alpaca: reading rows, making prompts, tokens and batches."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SOURCE = Source(
     folders=("alpaca",),
 )
 
-# For a row with an input, and for one without. "alpaca" is what the authors of Alpaca train with; "short" leaves out
-# its preamble, which is the same in every row and costs a small model half of its time.
+# Each template has a form for rows with an input and one for rows without. "alpaca" is the one the authors of Alpaca
+# train with; "short" leaves out its preamble, which is the same in every row and costs a small model half of its time.
 TEMPLATES = {
     "alpaca": (
         "Below is an instruction that describes a task, paired with an input that provides further context. "
@@ -47,14 +47,14 @@ END = "</s>"
 
 @dataclass(frozen=True)
 class Row:
-    """What to do, with what (may be empty), and the answer."""
+    """An instruction, its input (may be empty), and the answer."""
 
     instruction: str
     input: str
     output: str
 
     def prompt(self, template: str = "alpaca") -> str:
-        """All that comes before the answer.
+        """The text before the answer.
 
         >>> Row("Add one.", "1", "2").prompt("short").split()
         ['###', 'Instruction:', 'Add', 'one.', '###', 'Input:', '1', '###', 'Response:']
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A row as the model reads it: the tokens of the prompt, of the answer and the end; the prompt is no target."""
+    """A row as the model reads it: the tokens of prompt, answer and end. Prompt tokens are no targets."""
 
     ids: Tensor
     labels: Tensor
@@ -93,32 +93,34 @@ class Encoded(Dataset[Tokens]):
 
 
 def load(folder: str | Path | None = None) -> tuple[list[Row], Path]:
-    """The rows, and the file they are from: in ``folder`` or where data sets usually lie."""
+    """The rows, and their file: in ``folder`` or where data sets usually are."""
     path = SOURCE.find(NAME, folder)
     return read(path), path
 
 
 def read(path: str | Path) -> list[Row]:
-    """The rows of a ``.json`` file, which holds a list of them, or of a ``.jsonl`` file, one a line; also ``.gz``."""
+    """Read the rows of a ``.json`` file, a list of rows, or of a ``.jsonl`` file, a row per line; also ``.gz``."""
     path = Path(path)
     content = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8")
     by_line = ".jsonl" in path.suffixes
     rows: Any = [json.loads(line) for line in content.split("\n") if line.strip()] if by_line else json.loads(content)
     if not isinstance(rows, list):
         raise ValueError(f"{path} must hold a list of rows, got {type(rows).__name__}")
-    return [_row(number, given, path) for number, given in enumerate(rows)]
+    return [_parse_row(number, row, path) for number, row in enumerate(rows)]
 
 
-def _row(number: int, given: Any, path: Path) -> Row:
-    parts = {"input": "", **given} if isinstance(given, dict) else {}
+def _parse_row(number: int, row: Any, path: Path) -> Row:
+    parts = {"input": "", **row} if isinstance(row, dict) else {}
     texts = [parts.get(name) for name in ("instruction", "input", "output")]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{path}: row {number} must hold the texts instruction, input (or none) and output: {given!r}")
+        raise ValueError(
+            f"{path}: row {number} must hold the texts instruction, input (or none) and output, got {row!r}"
+        )
     return Row(*map(str, texts))
 
 
 def read_numbers(where: str, beside: Path, count: int) -> list[int]:
-    """Which rows to take, of ``count``: ``where`` is a file, looked for as it is and then in the folder ``beside``.
+    """The numbers of the rows to use, out of ``count``, from the file ``where``, or ``where`` in the folder ``beside``.
 
     A ``.json`` file holds a list of row numbers, or lists by name (``file.json:name``); an ``.npz`` file is what
     ``infobatch select`` writes.
@@ -126,7 +128,7 @@ def read_numbers(where: str, beside: Path, count: int) -> list[int]:
     file, _, name = where.partition(":")
     path = next((path for path in (Path(file), beside / file) if path.exists()), None)
     if path is None:
-        raise FileNotFoundError(f"rows: there is no {file}, here or in {beside}: it must be a file of row numbers")
+        raise FileNotFoundError(f"rows must name a file of row numbers: there is no {file}, here or in {beside}")
     numbers: Any
     if path.suffix == ".npz":
         with np.load(path) as arrays:
@@ -146,7 +148,7 @@ def read_numbers(where: str, beside: Path, count: int) -> list[int]:
 
 
 def train_tokenizer(texts: Iterable[str], words: int) -> Any:
-    """A byte-pair tokenizer of ``words`` tokens at most, made from the texts: the same texts give the same one."""
+    """Train a byte-pair tokenizer of at most ``words`` tokens; the same texts give the same tokenizer."""
     with needs("transformers", "transformers"):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
         from transformers import PreTrainedTokenizerFast
@@ -163,9 +165,9 @@ def train_tokenizer(texts: Iterable[str], words: int) -> Any:
 
 
 def encoded(rows: Sequence[Row], tokenizer: Any, template: str, longest: int) -> Iterator[Tokens | None]:
-    """Each row's tokens, cut to ``longest``; None for a row of which no answer would be left.
+    """Each row's tokens, cut to ``longest``; None for a row whose answer would be cut off completely.
 
-    Prompt and answer are tokenised apart, so that no token is half of one and half of the other.
+    Prompt and answer are tokenised separately, so that no token spans both.
     """
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     prompts = token_ids(tokenizer, [row.prompt(template) for row in rows])
@@ -182,7 +184,7 @@ def encoded(rows: Sequence[Row], tokenizer: Any, template: str, longest: int) ->
 
 
 def token_ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """The tokens of each text, without a begin or an end."""
+    """The tokens of each text, without begin and end tokens."""
     ids: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     return ids
 
@@ -191,7 +193,7 @@ def token_ids(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def padded(rows: Sequence[Tokens]) -> dict[str, Tensor]:
-    """One row below the other, filled up at their ends."""
+    """A batch with a row per line, padded at the end."""
     length = max(len(row.ids) for row in rows)
     batch = {
         "input_ids": torch.zeros(len(rows), length, dtype=torch.int64),
@@ -204,7 +206,7 @@ def padded(rows: Sequence[Tokens]) -> dict[str, Tensor]:
 
 
 def packed(rows: Sequence[Tokens]) -> dict[str, Tensor]:
-    """The rows end to end in one; positions that begin anew tell the model where one row ends and the next begins."""
+    """A batch with all rows end to end in one line; positions start again at 0 where a new row begins."""
     lengths = torch.tensor([len(row.ids) for row in rows])
     return {
         "input_ids": torch.cat([row.ids for row in rows])[None],

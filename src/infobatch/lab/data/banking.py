@@ -20,7 +20,7 @@ _ORDER_SEED = 77
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """Texts, and the class of each as a number."""
+    """Texts, and the number of each text's class."""
 
     texts: list[str]
     labels: list[int]
@@ -40,17 +40,19 @@ class Texts:
 
 
 def load(folder: str | Path | None = None) -> Texts:
-    """Banking77, from ``folder`` or from where data sets usually lie.
+    """Read Banking77 from ``folder``, or from where data sets usually are.
 
-    The training texts are shuffled, always in the same way: in the file they are sorted by intent, and a recipe that
-    takes the first 2,000 would meet few of them.
+    The training texts are shuffled, always in the same way: the file is sorted by intent, and the first 2,000 texts
+    would have few of the intents.
     """
     path = SOURCE.find(NAME, folder)
     train, test = (_read(path.with_name(file)) for file in ("train.csv", "test.csv"))
     classes = tuple(sorted({intent for _, intent in train}))
     unknown = sorted({intent for _, intent in test} - set(classes))
     if unknown:
-        raise ValueError(f"{path.with_name('test.csv')}: intents that train.csv does not have: {', '.join(unknown)}")
+        raise ValueError(
+            f"{path.with_name('test.csv')} holds intents that train.csv does not have: {', '.join(unknown)}"
+        )
     order = np.random.default_rng(_ORDER_SEED).permutation(len(train))
     return Texts(_number_classes([train[i] for i in order], classes), _number_classes(test, classes), classes)
 

@@ -1,4 +1,4 @@
-"""Every data set that a recipe can name, with what it needs."""
+"""All data sets that a recipe can name, and the files each needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .source import Source
 
 
 class Entry(NamedTuple):
-    """A data set: its name in a recipe, what it holds, what it needs in a folder, and where to get that."""
+    """A data set: its name in a recipe, its kind of data, the files it needs, and where to get them."""
 
     name: str
     holds: str
@@ -18,7 +18,7 @@ class Entry(NamedTuple):
 
 
 def entries() -> list[Entry]:
-    """All of them, those of one kind together."""
+    """All data sets, grouped by kind."""
     return [
         *(_entry(name, "images", source) for name, source in datasets.SOURCES.items()),
         Entry(datasets.PACKAGED, "images", "nothing", "10,000 images of fashion-mnist that come with the package"),

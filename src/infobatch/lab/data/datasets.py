@@ -1,4 +1,4 @@
-"""Image data sets by name, from a folder the user names or from where they usually lie."""
+"""Image data sets by name, from a folder that the user names or from where they usually are."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from . import fashion, folders
 from .folders import Lazy
 from .source import Source
 
-HUGGING_FACE = "hf:"  # begins the name of a data set that the package datasets reads: hf:<name on the hub or folder>
+HUGGING_FACE = "hf:"  # prefix of a data set that the package datasets reads: hf:<name on the hub or folder>
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_SMALL = 64  # pictures of rows with sides of up to so many pixels are held in memory
+_SMALL = 64  # Hugging Face pictures with sides of up to this many pixels are held in memory
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class ImageSplit:
         return ImageSplit(self.images[:count], self.labels[:count])
 
     def after(self, count: int, more: ImageSplit) -> ImageSplit:
-        """The samples after the first ``count``, and then ``more``."""
+        """The samples after the first ``count``, followed by ``more``."""
         images, labels = (self.images[count:], more.images), (self.labels[count:], more.labels)
         return ImageSplit(np.concatenate(images), np.concatenate(labels))
 
     def average_pool(self, side: int) -> ImageSplit:
-        """Smaller images: each pixel the mean of ``side`` × ``side``.
+        """Smaller images: each pixel is the mean of ``side`` × ``side`` pixels.
 
         >>> images = np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1)
         >>> ImageSplit(images, np.zeros(1)).average_pool(2).images.ravel().tolist()
@@ -65,7 +65,7 @@ class ImageSplit:
 class Images:
     """A data set: ``mean`` and ``std`` of a pixel by channel, scaled to [0, 1], over the original training images.
 
-    Small images are arrays in memory; others are read when they are needed.
+    Small images are arrays in memory; large ones are read when they are needed.
     """
 
     name: str
@@ -76,13 +76,13 @@ class Images:
     classes: tuple[str, ...]
 
 
-# What reading a data set gives: training, test, the names of the classes.
+# The result of reading a data set: training data, test data, the names of the classes.
 _Read = tuple[ImageSplit | Lazy, ImageSplit | Lazy, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class _ImageSource(Source):
-    """How a data set is read, from the file or folder it is known by."""
+    """A source with a function that reads its data set from the file or folder that was found."""
 
     read: Callable[[Path], _Read]
     mean: tuple[float, ...]
@@ -93,7 +93,7 @@ class _ImageSource(Source):
 
 
 def _allow_arrays(read: Callable[[Path], _Read], classes: tuple[str, ...]) -> Callable[[Path], _Read]:
-    """A reader of the original files, or of an ``.npz`` file of arrays made from them."""
+    """A reader of the original files that also reads an ``.npz`` file of arrays made from them."""
 
     def either(path: Path) -> _Read:
         return (*_read_arrays(path, len(classes)), classes) if path.suffix == ".npz" else read(path)
@@ -102,7 +102,7 @@ def _allow_arrays(read: Callable[[Path], _Read], classes: tuple[str, ...]) -> Ca
 
 
 def _read_arrays(path: Path, classes: int) -> tuple[ImageSplit, ImageSplit]:
-    """``train_x, train_y, test_x, test_y``: N × height × width × channels bytes, and labels."""
+    """Read ``train_x, train_y, test_x, test_y``: N × height × width × channels bytes, and labels."""
     with np.load(path) as arrays:
         try:
             train, test = (ImageSplit(arrays[f"{s}_x"], arrays[f"{s}_y"].astype(np.int64)) for s in ("train", "test"))
@@ -122,7 +122,7 @@ def _read_arrays(path: Path, classes: int) -> tuple[ImageSplit, ImageSplit]:
 
 
 def _make_idx_reader(classes: tuple[str, ...]) -> Callable[[Path], _Read]:
-    """A reader of MNIST's four files, whose form Fashion-MNIST has taken over."""
+    """A reader of MNIST's four files; Fashion-MNIST has the same format."""
 
     def read(path: Path) -> _Read:
         return *_to_splits(fashion.load_original(path.parent)), classes
@@ -138,7 +138,7 @@ def _to_splits(data: fashion.Fashion) -> tuple[ImageSplit, ImageSplit]:
 
 
 def _read_audiomnist(path: Path) -> _Read:
-    """Spoken digits as log-mel pictures; the speakers of the test are not heard in training."""
+    """Spoken digits as log-mel pictures; no speaker is in both training and test data."""
     with np.load(path) as arrays:
         train, test = (
             ImageSplit(arrays[f"{split}_x"][..., None], arrays[f"{split}_y"].astype(np.int64))
@@ -184,15 +184,17 @@ def _read_files(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Reads CIFAR's pickles, which hold arrays and nothing else; whatever else a file names is refused."""
+    """Reads CIFAR's pickles, which hold only arrays; a file that names anything else is refused."""
 
-    # They were written by Python 2 and the numpy of its day, whose inner modules have moved since.
+    # The files were written by Python 2 with the numpy of its day, whose internal modules have moved since.
     _ALLOWED = (("numpy.core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype"))
 
     def find_class(self, module: str, name: str) -> object:
         module = module.replace("numpy._core", "numpy.core")
         if (module, name) not in self._ALLOWED:
-            raise pickle.UnpicklingError(f"a CIFAR file must not need {module}.{name}: this one is not the original")
+            raise pickle.UnpicklingError(
+                f"a CIFAR file must not need {module}.{name}: this file is not the original, get it again"
+            )
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
     @classmethod
@@ -205,7 +207,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def _read_tiny_imagenet(path: Path) -> _Read:
-    """The layout of the original: train/<wnid>/images/*.JPEG, and a list of the labels of val/images/*.JPEG."""
+    """Read the original layout: train/<wnid>/images/*.JPEG, and a list of the labels of val/images/*.JPEG."""
     folder = path.parent
     wnids = path.read_text(encoding="utf-8").split()
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
@@ -222,7 +224,7 @@ def _read_tiny_imagenet(path: Path) -> _Read:
 
 
 def read_all(train: Lazy, test: Lazy) -> tuple[ImageSplit, ImageSplit]:
-    """Pictures decoded once and for all: of one channel where all of them are grey, else of three."""
+    """Decode all pictures into memory: with one channel if all of them are grey, else with three."""
     with ThreadPoolExecutor() as pool:  # Pillow decodes without holding the interpreter's lock
         pictures = [list(pool.map(split.picture, range(len(split)))) for split in (train, test)]
     every = [picture for split in pictures for picture in split]
@@ -240,7 +242,7 @@ def _read_class_folders(path: Path) -> _Read:
 
 
 def _load_hugging_face(name: str) -> Images:
-    """Small images are held in memory and normalised by their own mean and spread, others by ImageNet's."""
+    """Small images are held in memory and normalised by their own mean and deviation, large ones by ImageNet's."""
     train, test, classes = folders.rows(name.removeprefix(HUGGING_FACE))
     if max(train.picture(0).size) > _SMALL:
         return Images(name, train, test, IMAGENET_MEAN, IMAGENET_STD, classes)
@@ -250,7 +252,7 @@ def _load_hugging_face(name: str) -> Images:
 
 
 def pixel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of a pixel by channel, scaled to [0, 1]: from counts, without a copy as floats."""
+    """Mean and standard deviation of a pixel by channel, scaled to [0, 1]; from counts, without a copy as floats."""
     values = np.arange(256) / 255
     means, stds = [], []
     for channel in range(images.shape[3]):
@@ -335,7 +337,7 @@ SOURCES: dict[str, _ImageSource] = {
     ),
     "imagefolder": _ImageSource(
         ("train",),
-        "where your images are, order them as train/<class>/<image> and val/<class>/<image>",
+        "your own folder: put your images into train/<class>/<image> and val/<class>/<image>",
         _read_class_folders,
         IMAGENET_MEAN,
         IMAGENET_STD,
@@ -346,13 +348,13 @@ NAMES = (*SOURCES, PACKAGED)
 
 
 def load(name: str, folder: str | Path | None = None) -> Images:
-    """The data set ``name``, from ``folder`` or from where data sets usually lie.
+    """Read the data set ``name`` from ``folder``, or from where data sets usually are.
 
     ``hf:<name or folder>`` is read by the package ``datasets``, from the folder or from its own cache.
     """
     if name.startswith(HUGGING_FACE):
         if folder is not None:
-            raise ValueError(f"{name} says itself where it is: leave --data {folder} out, or say hf:{folder}")
+            raise ValueError(f"{name} names its own place: leave --data {folder} out, or write hf:{folder}")
         return _load_hugging_face(name)
     if name == PACKAGED:
         return Images(name, *_to_splits(fashion.load()), (fashion.MEAN,), (fashion.STD,), fashion.CLASSES)

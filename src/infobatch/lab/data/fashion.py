@@ -1,9 +1,9 @@
-"""Fashion-MNIST: the subset that comes with the package, or the original files of a folder.
+"""Fashion-MNIST: the subset that comes with the package, or the original files in a folder.
 
-The subset holds, of each of the ten classes, the first 1,000 training images and the first 200 test images
-in the order of the original files; the order among the chosen ones is kept. No image was judged or altered.
+The subset holds the first 1,000 training images and the first 200 test images of each of the ten classes, in the order
+of the original files. No image was picked by its content or altered.
 
-Fashion-MNIST is by Xiao, Rasul and Vollgraf (2017), copyright Zalando SE, MIT licence: the notice stands in
+Fashion-MNIST is by Xiao, Rasul and Vollgraf (2017), copyright Zalando SE, MIT licence: see
 ``LICENSE-fashion-mnist``.
 """
 
@@ -49,7 +49,7 @@ class Split:
         return Split(self.images[:count], self.labels[:count])
 
     def per_class(self, count: int) -> Split:
-        """The first ``count`` samples of every class, in the order in which they stand here.
+        """The first ``count`` samples of every class, in their present order.
 
         >>> split = Split(np.zeros((5, 28, 28), np.uint8), np.array([3, 3, 1, 3, 1], np.uint8))
         >>> split.per_class(2).labels.tolist()
@@ -69,7 +69,7 @@ class Fashion:
 
 
 def load() -> Fashion:
-    """The subset in the package: 10,000 training and 2,000 test images, all classes alike.
+    """The subset in the package: 10,000 training and 2,000 test images, as many of each class.
 
     >>> data = load()
     >>> data.train.images.shape, data.test.images.shape
@@ -92,14 +92,14 @@ def load_original(folder: str | Path) -> Fashion:
         images = _read_idx(Path(folder, f"{name}-images-idx3-ubyte.gz"))
         labels = _read_idx(Path(folder, f"{name}-labels-idx1-ubyte.gz"))
         if len(images) != len(labels):
-            raise ValueError(f"{folder}: {len(images)} {name} images but {len(labels)} labels.")
+            raise ValueError(f"{folder}: {len(images)} {name} images but {len(labels)} labels: get the files again")
         return Split(images, labels)
 
     return Fashion(split("train"), split("t10k"))
 
 
 def write_subset(folder: str | Path, path: str | Path, train: int = 1000, test: int = 200) -> None:
-    """Write the package's subset to ``path``, from the original files in ``folder``: how it was made."""
+    """Write the package's subset to ``path``, from the original files in ``folder``."""
     original = load_original(folder)
     chosen = Fashion(original.train.per_class(train), original.test.per_class(test))
     np.savez_compressed(
@@ -116,7 +116,7 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
     with gzip.open(path) as file:
         content = file.read()
     if content[:3] != b"\x00\x00\x08":
-        raise ValueError(f"{path}: not an idx file of bytes (it begins with {content[:3]!r}).")
+        raise ValueError(f"{path}: not an idx file of bytes (it begins with {content[:3]!r}): get it again")
     axes = content[3]
     shape: list[int] = np.frombuffer(content, ">u4", count=axes, offset=4).tolist()
     return np.array(np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape))

@@ -1,4 +1,4 @@
-"""Scenes with known boxes, made of the pictures of Fashion-MNIST: data for object detection."""
+"""Scenes made of Fashion-MNIST pictures, with known boxes: data for object detection."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.utils.data import Dataset
 from . import fashion
 
 NAME = "fashion-scenes"
-SIDE = 64  # pixels of a scene
-OBJECTS = 4  # at most, in a scene
-_SIZES = (20, 36)  # of a picture in a scene, before its black margin is taken off
-_TRIES = 10  # to find a place that is free
+SIDE = 64  # pixels along a side of a scene
+OBJECTS = 4  # the most pictures in a scene
+_SIZES = (20, 36)  # pixels along a picture's side, before its black margin is cut off
+_TRIES = 10  # attempts to find a free place
 
 
 class Scene(NamedTuple):
-    """A picture, 1 × height × width bytes, with the classes and boxes (see ``scoring.detection``) of what is in it."""
+    """A picture, 1 × height × width bytes, with the classes and boxes (see ``scoring.detection``) of its objects."""
 
     image: Tensor
     labels: Tensor
@@ -27,7 +27,7 @@ class Scene(NamedTuple):
 
 
 def scene(pictures: fashion.Split, stream: int, number: int) -> Scene:
-    """Scene ``number``: one to ``OBJECTS`` of the pictures, scaled and placed side by side by chance of its own."""
+    """Scene ``number`` of a stream: one to ``OBJECTS`` pictures at random, scaled and placed without overlap."""
     rng = np.random.default_rng((stream, number))
     canvas, occupied = torch.zeros(SIDE, SIDE, dtype=torch.uint8), torch.zeros(SIDE, SIDE, dtype=torch.bool)
     labels, boxes = [], []
@@ -52,7 +52,7 @@ def _resize(picture: Tensor, size: int) -> Tensor:
 
 
 def _crop_border(picture: Tensor) -> Tensor:
-    """Without the rows and columns at its border that are black."""
+    """Cut off the black rows and columns at the border."""
     rows, columns = (picture.any(axis).nonzero() for axis in (1, 0))
     return picture[int(rows[0]) : int(rows[-1]) + 1, int(columns[0]) : int(columns[-1]) + 1]
 

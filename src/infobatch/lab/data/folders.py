@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SIZE = 224
-# The usual ones of ImageNet: the share and the proportions of a random cut, and the margin that a test cut leaves.
+# ImageNet's usual settings: the share and the proportions of a random cut, and the margin of a test cut.
 _SHARE, _PROPORTIONS, _TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 _MARGIN = 256 / 224
 _ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
@@ -30,7 +30,7 @@ _TEST_SPLITS = ("test", "validation", "valid", "val")
 
 @dataclass(frozen=True, eq=False)
 class Lazy(ABC):
-    """Pictures of any size, read one by one, and their labels 0, 1, 2, …; they are cut to ``size`` × ``size``."""
+    """Pictures of any size, read one by one and cut to ``size`` × ``size``, and their labels 0, 1, 2, …"""
 
     labels: NDArray[np.int64]
     size: int = field(default=SIZE, kw_only=True)
@@ -44,12 +44,12 @@ class Lazy(ABC):
 
     @abstractmethod
     def picture(self, index: int) -> Image.Image:
-        """One picture, read."""
+        """Read one picture."""
 
 
 @dataclass(frozen=True, eq=False)
 class Files(Lazy):
-    """Image files. Their names are one array: a million strings would be copied by every worker that looks at them."""
+    """Image files. Their names are one array: every worker that reads a list of a million strings would copy it."""
 
     folder: Path
     names: NDArray[np.bytes_]
@@ -60,7 +60,7 @@ class Files(Lazy):
 
 @dataclass(frozen=True, eq=False)
 class Rows(Lazy):
-    """The rows of a data set of the package ``datasets``."""
+    """Pictures in the rows of a data set of the package ``datasets``."""
 
     table: Any
     column: str
@@ -98,12 +98,12 @@ def _label_files(folder: Path, classes: tuple[str, ...]) -> Files:
 
 
 def files(folder: Path, names: tuple[str, ...], labels: tuple[int, ...]) -> Files:
-    """Images under ``folder`` by their names in it."""
+    """Image files in ``folder``, by their names relative to it."""
     return Files(np.array(labels, np.int64), folder, np.array([os.fsencode(name) for name in names]))
 
 
 def _images(folder: Path, kind: str) -> list[str]:
-    """The names, from ``folder`` on, of the images under its folder ``kind``, in an order that is the same anywhere."""
+    """The image names in the folder ``kind``, relative to ``folder``, in the same order on every machine."""
     paths = []
     for place, _, names in os.walk(folder / kind, followlinks=True):
         inside = os.path.relpath(place, folder)
@@ -116,7 +116,7 @@ def rows(name: str) -> tuple[Rows, Rows, tuple[str, ...]]:
     table = _table(name)
     splits = list(table) if isinstance(table, dict) else ["no named splits"]
     if "train" not in splits:
-        raise ValueError(f"hf:{name} must have a split named train and one for the test, got {', '.join(splits)}")
+        raise ValueError(f"hf:{name} must have a split named train and a test split, got {', '.join(splits)}")
     image, label = _columns(name, table["train"].features)
     train = Rows(_labels(table["train"], label), table["train"], image)
     for split in (split for split in _TEST_SPLITS if split in splits):
@@ -153,7 +153,7 @@ def _labels(table: Any, column: str) -> NDArray[np.int64]:
 
 
 def _columns(name: str, features: Any) -> tuple[str, str]:
-    """The columns of the image and of the label, known by their types and, where there are several, by usual names."""
+    """The columns of image and label, found by their types; among several of a type, by their usual names."""
     import datasets
 
     def pick_column(kind: type, usual: tuple[str, ...]) -> str:
@@ -171,7 +171,7 @@ def _columns(name: str, features: Any) -> tuple[str, str]:
 
 
 def open_picture(path: Path) -> Image.Image:
-    """The picture in a file."""
+    """Read the picture in a file."""
     with needs("PIL", "lab"):
         from PIL import Image
 
@@ -188,11 +188,12 @@ def open_picture(path: Path) -> Image.Image:
 
 
 class Decoded(Dataset[tuple[Tensor, Tensor]]):
-    """Pictures as tensors of bytes, a batch at once: decoded and cut by whoever asks, which should be a worker.
+    """Pictures as tensors of bytes, a batch at once, decoded and cut in the calling process: a worker in training.
 
-    ``augment`` "crop-flip" takes a random cut of a random size, mirrored or not; "flip" only mirrors; "none" takes the
-    middle. Chance is drawn from the worker's seed, which the loader draws from its own generator for each epoch.
-    Outside a worker there is no such seed, and each batch is cut as the one before: good for a look, not for training.
+    ``augment`` "crop-flip" takes a random cut of random size, mirrored or not; "flip" takes the middle, mirrored or
+    not; "none" takes the middle. Random numbers come from the worker's seed, which the loader draws from its own
+    generator for each epoch. Outside a worker there is no such seed and every batch gets the same random numbers:
+    good for a look, not for training.
     """
 
     def __init__(self, source: Lazy, augment: str = "none") -> None:
@@ -229,7 +230,7 @@ class Decoded(Dataset[tuple[Tensor, Tensor]]):
 
 
 def random_cut(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
-    """A cut of 8 to 100 % of the area and 3:4 to 4:3, anywhere, resized: torchvision's RandomResizedCrop."""
+    """A random cut of 8 to 100 % of the area and 3:4 to 4:3, resized: torchvision's RandomResizedCrop."""
     from PIL import Image
 
     width, height = picture.size
@@ -242,11 +243,11 @@ def random_cut(picture: Image.Image, size: int, generator: torch.Generator) -> I
         if 0 < across <= width and 0 < down <= height:
             left, top = int(x * (width - across + 1)), int(y * (height - down + 1))
             break
-    else:  # a very long picture: the middle of it
+    else:  # a very long picture: take its middle
         across = min(width, round(height * _PROPORTIONS[1]))
         down = min(height, round(width / _PROPORTIONS[0]))
         left, top = (width - across) // 2, (height - down) // 2
-    # Cut, then resize: resizing with a box would let pixels from outside it shine in.
+    # Cut first, then resize: resizing with a box would mix in pixels from outside the box.
     return picture.crop((left, top, left + across, top + down)).resize((size, size), Image.Resampling.BILINEAR)
 
 

@@ -1,4 +1,4 @@
-"""Pictures with a class for every pixel, CamVid and ADE20K, from a folder the user names or from where they lie."""
+"""CamVid and ADE20K, pictures with a class per pixel, from a folder the user names or the usual places."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .source import Source
 if TYPE_CHECKING:
     from PIL import Image
 
-_NONE = -1  # in a table: a number that stands for nothing
+_NONE = -1  # in a table: a number that no label map may hold
 _CAMVID = (*("sky", "building", "pole", "road", "pavement", "tree", "sign", "fence", "car", "pedestrian", "bicyclist"),)
 _ADE20K_CLASSES = 150
 
 
 @dataclass(frozen=True, eq=False)
 class SceneSplit:
-    """Image files and label maps, one of each per sample. ``table`` turns the numbers of a map's file into classes."""
+    """Image files and label maps, one of each per sample. ``table`` maps the numbers in a map's file to classes."""
 
     images: tuple[Path, ...]
     maps: tuple[Path, ...]
@@ -47,24 +47,24 @@ class SceneSplit:
         return open_picture(self.images[index]).convert("RGB")
 
     def labels(self, index: int) -> NDArray[np.uint8]:
-        """The class of every pixel, height × width; 255 where there is none."""
+        """The class of every pixel, height × width; 255 for pixels without a class."""
         path = self.maps[index]
         numbers = np.asarray(open_picture(path))
         if numbers.ndim != 2 or numbers.dtype != np.uint8:
             raise ValueError(f"{path} must hold one byte per pixel, its class; got {numbers.dtype} of {numbers.shape}")
         classes = self.table[numbers]
         if (classes == _NONE).any():
-            known = np.flatnonzero(self.table != _NONE)
+            allowed = np.flatnonzero(self.table != _NONE)
             raise ValueError(
-                f"{path} must hold numbers from {known.min()} to {known.max()} only, got "
-                f"{numbers[classes == _NONE].max()}: it is not of this data set"
+                f"{path} must hold numbers from {allowed.min()} to {allowed.max()} only, got "
+                f"{numbers[classes == _NONE].max()}: it is not of this data set, get it again"
             )
         return np.asarray(classes, np.uint8)
 
 
 @dataclass(frozen=True)
 class Scenes:
-    """A data set: ``mean`` and ``std`` of a pixel by channel, scaled to [0, 1]; ``small`` if it fits into memory."""
+    """A data set. ``mean`` and ``std`` are a pixel's by channel, scaled to [0, 1]; ``small`` data fits into memory."""
 
     name: str
     train: SceneSplit
@@ -78,7 +78,7 @@ class Scenes:
 class SceneSamples(Dataset[tuple[Tensor, Tensor]]):
     """Samples as tensors of bytes: the picture, its shorter side ``size`` pixels, and its labels.
 
-    With ``whole_labels`` the labels keep the size of their file, for a test. ``in_memory`` reads all of them now.
+    With ``whole_labels`` the labels keep the size of their file, for testing. ``in_memory`` reads all samples now.
     """
 
     def __init__(self, source: SceneSplit, size: int, *, whole_labels: bool = False, in_memory: bool = False) -> None:
@@ -115,7 +115,7 @@ class SceneSamples(Dataset[tuple[Tensor, Tensor]]):
 
 
 def _split(images: Path, maps: Path, classes: int, first: int, void: int) -> SceneSplit:
-    """Pictures and the label maps of the same names; ``first`` is the number of class 0, ``void`` that of none."""
+    """Pictures and label maps of the same names; ``first`` is the number of class 0, ``void`` means no class."""
     pictures = {path.stem: path for path in sorted(images.iterdir()) if not path.name.startswith(".")}
     labels = {path.stem: path for path in sorted(maps.glob("*.png"))}
     if not pictures or pictures.keys() != labels.keys():
@@ -131,7 +131,7 @@ def _split(images: Path, maps: Path, classes: int, first: int, void: int) -> Sce
 
 
 def _camvid(folder: Path) -> Scenes:
-    """SegNet's form of it: train/*.png and trainannot/*.png, test/ and testannot/; number 11 is no class."""
+    """SegNet's layout: train/*.png and trainannot/*.png, test/ and testannot/; number 11 means no class."""
     train, test = (
         _split(folder / name, folder / f"{name}annot", len(_CAMVID), 0, len(_CAMVID)) for name in ("train", "test")
     )
@@ -140,7 +140,7 @@ def _camvid(folder: Path) -> Scenes:
 
 
 def _ade20k(folder: Path) -> Scenes:
-    """The scene parsing challenge's form: images/training/*.jpg, annotations/training/*.png; number 0 is no class."""
+    """The scene parsing challenge's layout: images/training/*.jpg, annotations/training/*.png; 0 means no class."""
     train, test = (
         _split(folder / "images" / name, folder / "annotations" / name, _ADE20K_CLASSES, 1, 0)
         for name in ("training", "validation")
@@ -154,7 +154,7 @@ def _ade20k(folder: Path) -> Scenes:
 
 @dataclass(frozen=True)
 class _SceneSource(Source):
-    """How a data set is read, from the folder of label maps it is known by."""
+    """A source with a function that reads its data set from the folder of label maps that was found."""
 
     read: Callable[[Path], Scenes]
 
@@ -177,6 +177,6 @@ NAMES = tuple(SOURCES)
 
 
 def load(name: str, folder: str | Path | None = None) -> Scenes:
-    """The data set ``name``, from ``folder`` or from where data sets usually lie."""
+    """Read the data set ``name`` from ``folder``, or from where data sets usually are."""
     source = SOURCES[name]
     return source.read(source.find(name, folder))

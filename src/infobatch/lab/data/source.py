@@ -1,11 +1,11 @@
-"""Where a data set lies: what is looked for, in which folders, and what to tell those who do not have it."""
+"""How a data set is found: its files, the folders to search, and where to get it if it is missing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Where data sets usually lie: beside the script, and in the caches of torchvision's users, of Keras and of ours.
+# Where data sets usually are: in ./data and ~/data, and in the caches of torchvision, Keras and infobatch.
 USUAL = (
     Path("data"),
     Path.home() / "data",
@@ -17,9 +17,9 @@ USUAL = (
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from, ``home``, and the files or folders that it is known by: the first one found is read.
+    """The ``files`` or folders that show where a data set is, the first of which is read, and its ``home`` on the web.
 
-    They may also lie one step further in, in one of ``folders``.
+    They may also be one level deeper, in one of ``folders``.
     """
 
     files: tuple[str, ...]
@@ -27,7 +27,7 @@ class Source:
     folders: tuple[str, ...] = field(default=(), kw_only=True)
 
     def find(self, name: str, folder: str | Path | None) -> Path:
-        """The file or folder by which the data set ``name`` is known, in ``folder`` or where data sets usually lie."""
+        """Find the first of the files, in ``folder`` or where data sets usually are."""
         places = USUAL if folder is None else (Path(folder),)
         inner = ("", *self.folders)
         for path in (place / folder / file for place in places for file in self.files for folder in inner):

@@ -1,4 +1,4 @@
-"""The figures of the paper that are pictures of runs: 4b, 4d and 6."""
+"""The figures of the paper that are drawn from runs: 4b, 4d and 6."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..comparison import Comparison
 
 
 class Drawn(NamedTuple):
-    """The files of a figure, and its numbers in a sentence, where the table does not have them."""
+    """The files of a figure, and a sentence with its numbers if the table does not have them."""
 
     paths: list[Path]
     said: str = ""
 
 
 def draw(number: str, comparisons: Sequence[Comparison], out: Path) -> Drawn:
-    """Draw what the finished runs show into files named after the figure; nothing for what is a table alone."""
+    """Draw the finished runs into files named after the figure; nothing for a table without a figure."""
     finished = all({"full"} < {run.method for run in comparison.records()} for comparison in comparisons)
     return FIGURES[number](comparisons, out / number) if number in FIGURES and finished else Drawn([])
 
@@ -45,11 +45,11 @@ def _by_epoch(runs: Sequence[RunRecord]) -> list[tuple[int, ...]]:
 
 
 def _distribution(comparisons: Sequence[Comparison], path: Path) -> Drawn:
-    """What InfoBatch would do to the losses with which training on full data ended, of the first seed."""
+    """The effect of InfoBatch on the losses at the end of training on full data, for the first seed."""
     scores = comparisons[0].scores("full", comparisons[0].seeds[0])
     losses = scores[np.isfinite(scores)]
-    drawn = methods.create("infobatch").select(losses, Epoch(1, range(1, 2), 2, 0), np.random.default_rng(0))
-    weights = drawn.of(np.arange(len(losses)))
+    selected = methods.create("infobatch").select(losses, Epoch(1, range(1, 2), 2, 0), np.random.default_rng(0))
+    weights = selected.of(np.arange(len(losses)))
     said = (
         f"Sum of the losses: {losses.sum(dtype=np.float64):,.1f} of all {len(losses):,} samples, "
         f"{losses[weights > 0].sum(dtype=np.float64):,.1f} of the {np.count_nonzero(weights):,} that pruning leaves, "

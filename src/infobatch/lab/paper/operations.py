@@ -1,4 +1,4 @@
-"""Table 11: what it costs to sort scores, to find a percentile and to take their mean."""
+"""Table 11: the time to sort scores, to find a percentile and to take the mean."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Timing:
 
 
 def _plan(method: str) -> Callable[[NDArray[np.float32]], object]:
-    """All that an epoch's pruning costs: thresholds, draws and weights."""
+    """The whole pruning of an epoch: thresholds, draws and weights."""
     created, epoch = methods.create(method), Epoch(1, range(1, 2), 2, 0)
     return lambda scores: created.select(scores, epoch, np.random.default_rng(0))
 
@@ -41,7 +41,7 @@ _OPERATIONS: dict[str, tuple[Callable[[NDArray[np.float32]], object], tuple[str,
 
 
 def measure(sizes: Sequence[int] = tuple(SIZES.values()), repeats: int = _REPEATS) -> list[Timing]:
-    """The fastest of some repetitions of each operation, on losses drawn from an exponential distribution."""
+    """The fastest of several repetitions of each operation, on losses drawn from an exponential distribution."""
     losses = [np.random.default_rng(0).exponential(size=size).astype(np.float32) for size in sizes]
     return [
         Timing(name, paper, tuple(min(_milliseconds(operation, scores) for _ in range(repeats)) for scores in losses))

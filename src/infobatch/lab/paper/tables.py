@@ -68,9 +68,9 @@ class PaperTable:
     def only(self, names: Sequence[str]) -> PaperTable:
         """The rows of these methods: a method with its options as in the table, or a name for all its rows."""
         exact = [row.method for row in self.rows]
-        known = list(dict.fromkeys([*exact, *(method.partition(":")[0] for method in exact)]))
+        names_here = list(dict.fromkeys([*exact, *(method.partition(":")[0] for method in exact)]))
         for name in names:
-            check_choice("methods of this table", name, known)
+            check_choice("methods of this table", name, names_here)
         loose = set(names) - set(exact)
         rows = [row for row in self.rows if row.method in names or row.method.partition(":")[0] in loose]
         return replace(self, rows=tuple(rows))
@@ -236,7 +236,7 @@ def _imagenet_models() -> tuple[PaperRow, ...]:
         setups = {**small, **_only_paper(recipe)}
         rows.append(PaperRow(f"{label}, full data", "full", setups, full))
         rows.append(PaperRow(f"{label}, InfoBatch", method, setups, pruned, saved))
-    note = "pre-trained: the task masked"  # the paper's figure is after fine-tuning: a pre-training has nothing to compare with it
+    note = "pre-trained: the task masked"  # the paper's figures are after fine-tuning, ours would not be
     rows.append(PaperRow("ViT-B (MAE), full data", "full", {}, "82.8", note=note))
     rows.append(PaperRow("ViT-B (MAE), InfoBatch", "infobatch", {}, "82.9", "24.8", note=note))
     return tuple(rows)

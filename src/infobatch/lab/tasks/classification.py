@@ -28,12 +28,12 @@ from .task import Selectable
 class ClassificationRecipe(AugmentedRecipe):
     """A recipe for image classification.
 
-    ``mixup`` and ``cutmix`` are the α of these, 0 for none: inputs are then mixed in pairs, scored as in appendix A.3
-    of the paper and weighed as pairs. ``random_erase`` is its probability. ``ema`` is the decay of a running average of
-    the weights, by which the model is judged; 0 judges the weights themselves. ``pool`` makes images in memory smaller
-    by that factor; ``size`` is the side, in pixels, to which images that are read from files are cut, None for 224.
-    With ``judge_rest`` the training images after the first ``samples`` join the test images, so that small differences
-    can be seen.
+    ``mixup`` and ``cutmix`` are the α of MixUp and CutMix, 0 for none: with them, inputs are mixed in pairs, scored as
+    in appendix A.3 of the paper and weighed as pairs. ``random_erase`` is the probability of Random Erasing. ``ema`` is
+    the decay of a running average of the weights, which is judged in their place; 0 judges the weights themselves.
+    ``pool`` makes images in memory smaller by that factor; ``size`` is the side, in pixels, to which images from files
+    are cut, None for 224. With ``judge_rest`` the training images after the first ``samples`` join the test images, so
+    that small differences show.
     """
 
     task: ClassVar[str] = "classification"
@@ -61,13 +61,15 @@ class ClassificationRecipe(AugmentedRecipe):
         if self.size is not None and self.size < 1:
             raise ValueError(f"size must be at least 1 pixel, got {self.size}")
         if self.judge_rest and self.samples is None:
-            raise ValueError("judge_rest=true needs samples: without it no training image is left to judge by")
+            raise ValueError(
+                "judge_rest=true needs samples, got None: set samples, so that training images are left to judge by"
+            )
 
     def create_task(self, data: Path | None = None) -> Classification:
         return Classification(self, self._prepare_images(datasets.load(self.dataset, data)))
 
     def _prepare_images(self, data: datasets.Images) -> datasets.Images:
-        """The images as ``size``, ``pool`` and ``judge_rest`` want them."""
+        """Apply ``size``, ``pool`` and ``judge_rest`` to the images."""
         if self.size is not None:
             if not isinstance(data.train, Lazy) or not isinstance(data.test, Lazy):
                 raise ValueError(f"size is for images that are read from files; {data.name} is in memory: leave it out")
@@ -77,7 +79,9 @@ class ClassificationRecipe(AugmentedRecipe):
             return data
         train, test = data.train, data.test
         if not isinstance(train, datasets.ImageSplit) or not isinstance(test, datasets.ImageSplit):
-            raise ValueError(f"pool and judge_rest are for images in memory, and {data.name} is read as it is needed")
+            raise ValueError(
+                f"pool and judge_rest are for images in memory; {data.name} is read from files: leave them out"
+            )
         if self.judge_rest:
             assert self.samples is not None
             test = train.after(self.samples, test)
@@ -87,7 +91,7 @@ class ClassificationRecipe(AugmentedRecipe):
 
 
 class Classification(ImageTask, Selectable):
-    """What the training loop asks of a task."""
+    """Image classification as the training loop sees it."""
 
     recipe: ClassificationRecipe
     metric = "test accuracy, %"
@@ -112,9 +116,9 @@ class Classification(ImageTask, Selectable):
         generator: torch.Generator,
         rows: Tensor | None = None,
     ) -> Tensor | MixedLosses:
-        """One loss per sample, of augmented images, in fp32; of mixed ones with the scores they are traced back to.
+        """One loss per sample of augmented images, in fp32; for mixed images also the scores of their samples.
 
-        Images are mixed among those of ``rows`` alone.
+        Only images of ``rows`` are mixed with each other.
         """
         recipe = self.recipe
         images, labels = (part.to(self.device, non_blocking=True) for part in batch)
@@ -131,7 +135,7 @@ class Classification(ImageTask, Selectable):
         return MixedLosses(scoring.cross_entropy(logits, target), score, share)
 
     def plain_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The training images in their order, normalised and not augmented, with their labels."""
+        """The training images in order, normalised and not augmented, and their labels."""
         for images, labels in self._batches(self._unaugmented_images()):
             yield self._normalise(images.to(self.device)), labels.to(self.device)
 
@@ -146,7 +150,7 @@ class Classification(ImageTask, Selectable):
         return 100 * right.item() / len(self.test)
 
     def _normalise_and_erase(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Normalised, and with parts erased by chance where the recipe says so."""
+        """Normalise images, and erase random parts of them if the recipe says so."""
         images, probability = self._normalise(images), self.recipe.random_erase
         return mixing.erase(images, probability, generator) if probability else images
 

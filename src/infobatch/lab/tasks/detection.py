@@ -1,4 +1,4 @@
-"""Object detection as a task of the lab: scenes with known boxes, a detector of the DETR family, average precision."""
+"""Object detection as a task of the lab: scenes with known boxes, a DETR detector, average precision."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .rows import take_rows
 from .task import Task
 
 MODELS = ("deformable-detr-tiny", "conditional-detr-tiny", "detr-tiny")
-_TRAIN, _TEST = 0, 1  # what a scene is drawn from, with its number
+_TRAIN, _TEST = 0, 1  # streams of scenes; stream and number seed a scene
 _TEST_BATCH = 100
 
 
 @dataclass(frozen=True)
 class DetectionRecipe(Recipe):
-    """A recipe for object detection: ``scenes`` to train on and ``held_out`` ones to judge by."""
+    """A recipe for object detection: ``scenes`` scenes to train on and ``held_out`` scenes to judge by."""
 
     task: ClassVar[str] = "detection"
     choices: ClassVar[dict[str, Iterable[str]]] = {**Recipe.choices, "dataset": (fashion_scenes.NAME,), "model": MODELS}
@@ -37,7 +37,7 @@ class DetectionRecipe(Recipe):
     held_out: int = 500
 
     def create_task(self, data: Path | None = None) -> Detection:
-        """Of the pictures that come with the package, or of the original ones in a folder."""
+        """Make scenes of the pictures in the package, or of the original pictures in a folder."""
         source: Any = fashion.load() if data is None else datasets.load("fashion-mnist", data)
         train, test = (
             fashion.Split(split.images.reshape(-1, 28, 28), split.labels) for split in (source.train, source.test)
@@ -49,7 +49,7 @@ class DetectionRecipe(Recipe):
 
 
 class Detection(Task):
-    """What the training loop asks of a task."""
+    """Object detection as the training loop sees it."""
 
     metric = "AP at IoU 0.5, %"
     higher_is_better = True
@@ -69,7 +69,7 @@ class Detection(Task):
 
     @staticmethod
     def collate(batch: list[Scene]) -> tuple[Tensor, list[dict[str, Tensor]]]:
-        """Pictures, and what is in them as transformers takes it."""
+        """Pictures, and their classes and boxes in the form that transformers takes."""
         targets = [{"class_labels": scene.labels, "boxes": scene.boxes} for scene in batch]
         return torch.stack([scene.image for scene in batch]), targets
 
@@ -89,7 +89,7 @@ class Detection(Task):
         generator: torch.Generator,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """One loss per scene: all terms of all decoder layers."""
+        """One loss per scene: the sum of all terms over all decoder layers."""
         images, targets = take_rows(batch, rows)
         targets = [{name: part.to(self.device) for name, part in target.items()} for target in targets]
         with using_generator(
@@ -100,7 +100,7 @@ class Detection(Task):
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> float:
-        """Average precision on the scenes that were held out, the mean over the classes."""
+        """Average precision on the held-out scenes, in %, the mean over the classes."""
         model.eval()
         guesses: list[Guesses] = []
         for start in range(0, len(self.test), _TEST_BATCH):
@@ -112,7 +112,7 @@ class Detection(Task):
         return 100 * average_precision(guesses, self.test.scenes)
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
-        """Training scenes and what is in them, for the report."""
+        """Training scenes and the names of their objects, for the report."""
         scenes = [self.train[index] for index in indices]
         names = [", ".join(fashion.CLASSES[label] for label in scene.labels.tolist()) for scene in scenes]
         return torch.stack([scene.image for scene in scenes]).permute(0, 2, 3, 1).numpy(), names
@@ -123,8 +123,8 @@ class Detection(Task):
             return model(pixel_values=pixels, **more)
 
     def _chances(self, logits: Tensor) -> Tensor:
-        """What the model gives each class of each query."""
-        softmax = self.recipe.model == "detr-tiny"  # whose last class is that there is nothing
+        """The probability of each class for each query."""
+        softmax = self.recipe.model == "detr-tiny"  # its last class means that there is nothing
         return logits.float().softmax(-1)[..., :-1] if softmax else logits.float().sigmoid()
 
 
@@ -133,7 +133,7 @@ def create(name: str, classes: int) -> nn.Module:
     with needs("transformers", "transformers"):
         import transformers
 
-    # Its normalisation learns from the first step. That of a ResNet is frozen here, which needs pretrained weights.
+    # ConvNeXt's normalisation learns from the first step; a ResNet's is frozen here and needs pretrained weights.
     backbone = transformers.ConvNextConfig(
         num_channels=1, num_stages=3, hidden_sizes=[16, 32, 64], depths=[1, 1, 1], out_features=["stage2", "stage3"]
     )
@@ -167,7 +167,7 @@ def create(name: str, classes: int) -> nn.Module:
 
 
 class Guesses(NamedTuple):
-    """What a model sees in a picture: boxes, their classes, and how sure it is of each."""
+    """The boxes that a model sees in a picture, their classes, and the probability of each."""
 
     boxes: Tensor
     labels: Tensor
@@ -183,37 +183,40 @@ class Guesses(NamedTuple):
 def average_precision(guesses: Sequence[Guesses], truth: Sequence[Scene], threshold: float = 0.5) -> float:
     """The mean over the classes of COCO's average precision at one threshold of IoU.
 
-    Guesses of a class are taken from the surest on; one is right if it overlaps a box of its class, in its picture,
-    that no surer one has claimed. Precision, made to fall with recall, is averaged over the recalls 0, 0.01, …, 1.
+    Guesses of a class are taken in order of their probability. A guess is right if it overlaps a box of its class in
+    its picture that no earlier guess has claimed. Precision, made to fall with recall, is averaged over the recalls 0,
+    0.01, …, 1.
     """
     by_class = []
     for label in sorted({int(label) for scene in truth for label in scene.labels}):
-        right, chances, there = [], [], 0
+        right, chances, boxes = [], [], 0
         for guess, scene in zip(guesses, truth, strict=True):
-            mine, wanted = guess.labels == label, scene.labels == label
-            there += int(wanted.sum())
-            right += _claims(guess.boxes[mine], guess.chances[mine], scene.boxes[wanted].to(guess.boxes), threshold)
-            chances += guess.chances[mine].tolist()
-        by_class.append(_area(np.array(right, bool), np.array(chances), there))
+            guessed, true = guess.labels == label, scene.labels == label
+            boxes += int(true.sum())
+            right += _mark_right(
+                guess.boxes[guessed], guess.chances[guessed], scene.boxes[true].to(guess.boxes), threshold
+            )
+            chances += guess.chances[guessed].tolist()
+        by_class.append(_average_over_recall(np.array(right, bool), np.array(chances), boxes))
     return float(np.mean(by_class))
 
 
-def _claims(boxes: Tensor, chances: Tensor, wanted: Tensor, threshold: float) -> list[bool]:
-    """Of one class's guesses in one picture, which are right."""
+def _mark_right(boxes: Tensor, chances: Tensor, truth: Tensor, threshold: float) -> list[bool]:
+    """Whether each guess of one class in one picture is right."""
     right = [False] * len(boxes)
-    overlaps = iou(boxes[:, None], wanted).cpu().numpy()
+    overlaps = iou(boxes[:, None], truth).cpu().numpy()
     for i in torch.argsort(chances, descending=True, stable=True).tolist():
-        if len(wanted) and overlaps[i].max() >= threshold:
+        if len(truth) and overlaps[i].max() >= threshold:
             right[i] = True
             overlaps[:, overlaps[i].argmax()] = -1  # claimed
     return right
 
 
-def _area(right: NDArray[np.bool_], chances: NDArray[np.float64], there: int) -> float:
-    """Under the curve of precision by recall."""
+def _average_over_recall(right: NDArray[np.bool_], chances: NDArray[np.float64], boxes: int) -> float:
+    """The mean precision over the recalls 0, 0.01, …, 1."""
     right = right[np.argsort(-chances, kind="stable")]
     hits = np.cumsum(right)
     precision = hits / np.arange(1, len(right) + 1)
     precision = np.maximum.accumulate(precision[::-1])[::-1]  # the best at this recall or a higher one
-    reached = np.searchsorted(100 * hits, np.arange(101) * there)  # in whole numbers: shares would be rounded
+    reached = np.searchsorted(100 * hits, np.arange(101) * boxes)  # whole numbers: shares would be rounded
     return float(np.append(precision, 0.0)[reached].mean())

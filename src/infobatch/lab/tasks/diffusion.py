@@ -1,4 +1,4 @@
-"""Latent diffusion as a task of the lab: a U-Net learns to tell the noise in what an autoencoder makes of images."""
+"""Latent diffusion as a task of the lab: a U-Net learns to predict the noise in an autoencoder's latents."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .rows import take_rows
 from .task import Task
 
 _TEST_BATCH = 500
-_NEW, _NEW_STEPS = 1000, 25  # so many new images are measured, made by so many steps of DDIM
+_NEW, _NEW_STEPS = 1000, 25  # new images that are measured, and the DDIM steps that make each
 TIMESTEPS = 1000
-# Latent diffusion's own noise (Rombach et al.); what they call linear is linear in the square root.
+# Latent diffusion's own noise (Rombach et al.); their "linear" schedule is linear in the square root.
 _NOISE: dict[str, Any] = {
     "num_train_timesteps": TIMESTEPS,
     "beta_start": 0.0015,
@@ -37,7 +37,7 @@ _NOISE: dict[str, Any] = {
     "beta_schedule": "scaled_linear",
 }
 MODELS: dict[str, dict[str, Any]] = {
-    # Small enough to come near what it can do in a few thousand steps.
+    # Small enough to come near its best result in a few thousand steps.
     "unet-micro": {
         "layers_per_block": 1,
         "block_out_channels": (16, 16),
@@ -66,7 +66,7 @@ MODELS: dict[str, dict[str, Any]] = {
 OWN_AUTOENCODER = "tiny"
 _AUTOENCODER: dict[str, Any] = {
     "latent_channels": 4,
-    "block_out_channels": (8, 16, 32),  # each but the first halves the sides
+    "block_out_channels": (8, 16, 32),  # each block but the first halves the sides
     "down_block_types": ("DownEncoderBlock2D",) * 3,
     "up_block_types": ("UpDecoderBlock2D",) * 3,
     "norm_num_groups": 4,
@@ -82,11 +82,11 @@ class DiffusionRecipe(ImageRecipe):
     """A recipe for latent diffusion.
 
     ``autoencoder`` is "tiny", which is trained first, for ``autoencoder_steps`` on the training images, the same for
-    all runs; or a pre-trained one: a folder or a name on the Hugging Face hub that diffusers reads, NAME:SUBFOLDER if
-    it lies in one. ``score`` "loss" judges a sample by its last loss, "relative" by that loss over what is usual at
-    its timestep. ``metric`` is judged on the first ``held_out`` test images, None for all: "error" is the loss on them,
-    "distance" how far new ones are from them (:meth:`LatentDiffusion.distance`). Pictures that are read when they are
-    needed are cut to ``image_size``.
+    all runs; or a pre-trained autoencoder: a folder or a name on the Hugging Face hub that diffusers reads, or
+    NAME:SUBFOLDER. ``score`` "loss" judges a sample by its last loss, "relative" by that loss over the usual loss at
+    its timestep. ``metric`` is measured on the first ``held_out`` test images, None for all: "error" is the loss on
+    them, "distance" the distance of new images to them (:meth:`LatentDiffusion.distance`). Pictures from files are cut
+    to ``image_size``.
     """
 
     task: ClassVar[str] = "diffusion"
@@ -117,7 +117,7 @@ class DiffusionRecipe(ImageRecipe):
 
 
 class Latents(Dataset[Tensor]):
-    """What the autoencoder made of the images, of which a batch is taken at once."""
+    """The images' latents, a batch of which is taken at once."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
@@ -133,23 +133,23 @@ class Latents(Dataset[Tensor]):
 
 
 class Denoiser(nn.Module):
-    """The U-Net, and what its loss usually is at each timestep: the state of one run, saved and restored together."""
+    """The U-Net and its usual loss at each timestep: the state of one run, saved and restored together."""
 
     def __init__(self, unet: nn.Module) -> None:
         super().__init__()
         self.unet, self.usual = unet, ExpectedLoss(TIMESTEPS)
 
     def forward(self, noisy: Tensor, timestep: Tensor) -> Tensor:
-        """The noise, as far as it can be told."""
+        """The predicted noise."""
         predicted: Tensor = self.unet(noisy, timestep).sample
         return predicted
 
 
 class LatentDiffusion(Task):
-    """What the training loop asks of a task. It computes on ``device``: the GPU if there is one, else the CPU.
+    """Latent diffusion as the training loop sees it, on ``device``: the GPU if there is one, else the CPU.
 
-    All images are encoded once, when the task is made, and the latents kept in memory: the autoencoder costs the runs
-    nothing.
+    All images are encoded once, when the task is made, and the latents stay in memory: runs do not pay for the
+    autoencoder.
     """
 
     train: Latents
@@ -165,7 +165,7 @@ class LatentDiffusion(Task):
         self.test_images = self._pixels(data.test.head(recipe.held_out))
         self.autoencoder: Any = self._autoencoder()
         train, test = (self._encode(images) for images in (self.images, self.test_images))
-        self.scale = 1 / float(train.std())  # noise has variance 1: so have the latents
+        self.scale = 1 / float(train.std())  # gives the latents variance 1, as the noise has
         self.train, self.test = Latents(train * self.scale), Latents(test * self.scale)
         side, halved = train.shape[-1], 2 ** (len(MODELS[recipe.model]["block_out_channels"]) - 1)
         if side % halved:
@@ -176,7 +176,7 @@ class LatentDiffusion(Task):
         self.noise = DDPMScheduler(**_NOISE)
 
     def model(self, seed: int) -> Denoiser:
-        """The recipe's network, on the device; torch's global random state is left alone."""
+        """The recipe's network, on the device; torch's global random state stays as it is."""
         from diffusers import UNet2DModel
 
         channels, size = self.train.values.shape[1:3]
@@ -188,7 +188,7 @@ class LatentDiffusion(Task):
     def losses(
         self, model: nn.Module, batch: Tensor, generator: torch.Generator, rows: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """One loss per sample, at a timestep and with noise by chance, in fp32; and its score, if that is another."""
+        """One loss per sample at a random timestep with random noise, in fp32; with "relative" also the scores."""
         noise = torch.randn(batch.shape, generator=generator)
         timestep = torch.randint(TIMESTEPS, (len(batch),), generator=generator).to(self.device)
         batch, noise, timestep = take_rows((batch, noise, timestep), rows)
@@ -213,9 +213,9 @@ class LatentDiffusion(Task):
 
     @torch.inference_mode()
     def error(self, model: nn.Module) -> float:
-        """The mean loss on held-out images: each with its timestep and its noise, the same for all models.
+        """The mean loss on held-out images; each image has its own timestep and noise, the same for all models.
 
-        The timesteps are spread evenly over all there are, so that their chance adds no noise to the metric.
+        The timesteps are spread evenly over all timesteps, so that their choice adds no noise to the metric.
         """
         model.eval()
         generator, count, total = torch.Generator().manual_seed(0), len(self.test), 0.0
@@ -234,13 +234,14 @@ class LatentDiffusion(Task):
 
     @torch.inference_mode()
     def distance(self, model: nn.Module) -> float:
-        """How far the latents of new images are from those held out: FID's distance without its network.
+        """The distance of new images' latents to held-out latents: FID's distance, without its network.
 
-        Of each up to ``_NEW``, averaged over 2 × 2. The noise that new images begin with is the same for all models.
+        Up to ``_NEW`` latents of each kind are compared, averaged over 2 × 2. New images start from the same noise for
+        all models.
         """
-        wanted = self.test.values[:_NEW]
-        made = torch.cat(list(self._new_latents(model, len(wanted), _NEW_STEPS, seed=0))).cpu()
-        real, generated = (avg_pool2d(latents, 2).flatten(1) for latents in (wanted, made))
+        held_out = self.test.values[:_NEW]
+        new = torch.cat(list(self._new_latents(model, len(held_out), _NEW_STEPS, seed=0))).cpu()
+        real, generated = (avg_pool2d(latents, 2).flatten(1) for latents in (held_out, new))
         return frechet_distance(real, generated)
 
     def fid(
@@ -248,19 +249,19 @@ class LatentDiffusion(Task):
     ) -> float:
         """The Fréchet distance of generated images to the held-out ones, in the features of a network you give.
 
-        ``features`` takes images with values in [0, 1] and gives one row of numbers for each. FID as it is published is
-        this with the pool-3 features of one certain Inception network and tens of thousands of images; fewer images, or
-        another network, give figures that compare with each other alone.
+        ``features`` takes images with values in [0, 1] and gives one row of numbers for each. Published FID figures use
+        the pool-3 features of one certain Inception network and tens of thousands of images; with fewer images or
+        another network, figures can be compared only with each other.
         """
-        made = self.generate(model, count, steps=steps, seed=seed)
+        images = self.generate(model, count, steps=steps, seed=seed)
         with torch.inference_mode():
-            pixels = (images.to(self.device) / 255 for images, _ in batches(self.test_images, self.recipe))
-            real = [features(images) for images in pixels]
-            generated = [features(images) for images in torch.split(made, _TEST_BATCH)]
+            pixels = (batch.to(self.device) / 255 for batch, _ in batches(self.test_images, self.recipe))
+            real = [features(batch) for batch in pixels]
+            generated = [features(batch) for batch in torch.split(images, _TEST_BATCH)]
         return frechet_distance(torch.cat(real), torch.cat(generated))
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
-        """Training images and what they show, for the report."""
+        """Training images and the names of their classes, for the report."""
         return to_pictures(self.images, self.data.classes, indices)
 
     # -- how -----------------------------------------------------------------------------------------------------------
@@ -273,7 +274,7 @@ class LatentDiffusion(Task):
         return noise_prediction(predicted, noise)
 
     def _new_latents(self, model: nn.Module, count: int, steps: int, seed: int) -> Iterator[Tensor]:
-        """A part of them at a time."""
+        """The latents of new images, a batch at a time."""
         from diffusers import DDIMScheduler
 
         model.eval()
@@ -294,7 +295,7 @@ class LatentDiffusion(Task):
         return Decoded(replace(split, size=self.recipe.image_size))
 
     def _autoencoder(self) -> nn.Module:
-        """Frozen: no run changes it."""
+        """The autoencoder, frozen: no run changes it."""
         if self.recipe.autoencoder == OWN_AUTOENCODER:
             model = train_autoencoder(self.images, self.recipe.autoencoder_steps, self.device)
         else:
@@ -308,9 +309,9 @@ class LatentDiffusion(Task):
     def _encode(self, images: InMemory | Decoded) -> Tensor:
         latents = []
         for batch, _ in batches(images, self.recipe):
-            made = self.autoencoder.encode(_scale_pixels(batch.to(self.device)))
-            # A variational autoencoder gives a distribution, of which the most likely is taken; others give a value.
-            latents.append((made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents).cpu())
+            output = self.autoencoder.encode(_scale_pixels(batch.to(self.device)))
+            # A variational autoencoder gives a distribution, whose mode is taken; others give a value.
+            latents.append((output.latent_dist.mode() if hasattr(output, "latent_dist") else output.latents).cpu())
         return torch.cat(latents)
 
     def _decode(self, latents: Tensor) -> Tensor:
@@ -319,7 +320,7 @@ class LatentDiffusion(Task):
 
 
 def train_autoencoder(images: InMemory | Decoded, steps: int, device: torch.device) -> nn.Module:
-    """A small AutoencoderKL, a quarter of the images' side, trained on them; it depends on nothing else."""
+    """Train a small AutoencoderKL, with latents of a quarter of the images' side; it depends on nothing else."""
     from diffusers import AutoencoderKL
 
     generator = torch.Generator().manual_seed(0)
@@ -334,8 +335,8 @@ def train_autoencoder(images: InMemory | Decoded, steps: int, device: torch.devi
         chosen = torch.randint(len(images), (_AUTOENCODER_BATCH,), generator=generator)
         pixels = _scale_pixels(images.__getitems__(chosen.tolist())[0].to(device))
         latent = model.encode(pixels).latent_dist
-        drawn = latent.mean + latent.std * torch.randn(latent.mean.shape, generator=generator).to(device)
-        error = (model.decode(drawn).sample - pixels).square().mean()
+        sample = latent.mean + latent.std * torch.randn(latent.mean.shape, generator=generator).to(device)
+        error = (model.decode(sample).sample - pixels).square().mean()
         optimiser.zero_grad()
         (error + _AUTOENCODER_KL * latent.kl().mean()).backward()
         optimiser.step()
@@ -345,10 +346,10 @@ def train_autoencoder(images: InMemory | Decoded, steps: int, device: torch.devi
 
 
 def frechet_distance(one: Tensor, other: Tensor) -> float:
-    """|μ₁ - μ₂|² + Tr(Σ₁ + Σ₂ - 2 (Σ₁ Σ₂)^½) of two sets of features, a row each: what FID is for one certain network.
+    """|μ₁ - μ₂|² + Tr(Σ₁ + Σ₂ - 2 (Σ₁ Σ₂)^½) of two sets of features, a row per sample: FID, for its own network.
 
-    The trace of the root is the sum of the roots of the eigenvalues of Σ₁^½ Σ₂ Σ₁^½, which is symmetric: no root of a
-    general matrix, no complex numbers.
+    The trace of the root is the sum of the roots of the eigenvalues of Σ₁^½ Σ₂ Σ₁^½, which is symmetric: this
+    needs no root of a general matrix and no complex numbers.
 
     >>> frechet_distance(torch.tensor([[0.0], [2.0]]), torch.tensor([[3.0], [7.0]]))
     18.0
@@ -361,7 +362,7 @@ def frechet_distance(one: Tensor, other: Tensor) -> float:
     if min(len(one), len(other)) < 2:
         raise ValueError(f"each set needs at least 2 samples for its spread, got {len(one)} and {len(other)}")
     if not (one.isfinite().all() and other.isfinite().all()):
-        return math.nan  # of a model that diverged; there are no eigenvalues then
+        return math.nan  # a model that diverged: there are no eigenvalues
     (mean, spread), (other_mean, other_spread) = (_mean_and_covariance(features) for features in (one, other))
     values, vectors = torch.linalg.eigh(spread)
     root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
@@ -378,5 +379,5 @@ def _mean_and_covariance(features: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _scale_pixels(pixels: Tensor) -> Tensor:
-    """Bytes to [-1, 1], as autoencoders take them."""
+    """Scale bytes to [-1, 1], the range that autoencoders take."""
     return pixels / 127.5 - 1

@@ -1,4 +1,4 @@
-"""Images as tasks of the lab take them: a batch of tensors at once, augmented for training, plain for a judgement."""
+"""Images for tasks of the lab: batches of tensors, augmented for training and unchanged for testing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .device import choose_device
 from .task import Task
 
 _TEST_BATCH = 500  # of images in memory
-# How far an image is shifted at most, in pixels, and whether it is mirrored.
+# The farthest shift in pixels, and whether images are mirrored.
 AUGMENTATIONS = {
     "none": (0, False),
     "flip": (0, True),
@@ -33,7 +33,7 @@ AUGMENTATIONS = {
 
 
 class ImageRecipe(Recipe):
-    """A recipe whose data set is one of images, by its name or on the Hugging Face hub."""
+    """A recipe with a data set of images, by its name or from the Hugging Face hub."""
 
     choices: ClassVar[dict[str, Iterable[str]]] = {**Recipe.choices, "dataset": datasets.NAMES}
 
@@ -43,7 +43,7 @@ class ImageRecipe(Recipe):
 
 @dataclass(frozen=True)
 class AugmentedRecipe(ImageRecipe):
-    """One that trains on images changed by chance: ``augment`` says how (:func:`augmented`)."""
+    """A recipe with random augmentation; ``augment`` names its kind (:func:`augmented`)."""
 
     choices: ClassVar[dict[str, Iterable[str]]] = {**ImageRecipe.choices, "augment": AUGMENTATIONS}
 
@@ -51,7 +51,7 @@ class AugmentedRecipe(ImageRecipe):
 
 
 class InMemory(Dataset[tuple[Tensor, Tensor]]):
-    """Images and labels as tensors of which a batch is taken at once."""
+    """Images and labels as tensors, a batch of which is taken at once."""
 
     def __init__(self, split: ImageSplit) -> None:
         self.images = torch.from_numpy(np.ascontiguousarray(split.images.transpose(0, 3, 1, 2)))
@@ -69,9 +69,9 @@ class InMemory(Dataset[tuple[Tensor, Tensor]]):
 
 
 class ImageTask(Task):
-    """What tasks on images share. It computes on ``device``: the GPU if there is one, else the CPU.
+    """The part that tasks on images share. It computes on ``device``: the GPU if there is one, else the CPU.
 
-    Images in memory are augmented a batch at a time, there; images that are read when needed, by the loader's workers.
+    Images in memory are augmented a batch at a time, on the device; images from files by the loader's workers.
     """
 
     recipe: AugmentedRecipe
@@ -89,13 +89,13 @@ class ImageTask(Task):
         train, test = data.train.head(recipe.samples), data.test.head(held_out)
         if isinstance(train, Lazy) and recipe.workers == 0:
             raise ValueError(
-                f"{data.name} is read and cropped at random by the loader's workers, which draw from its generator: "
-                "workers must be at least 1, got 0 (--set workers=4)"
+                f"{data.name} is read and cropped at random by the loader's workers: workers must be at least 1, got 0 "
+                "(--set workers=4)"
             )
         if isinstance(train, Lazy) and recipe.augment.startswith("shift"):
             raise ValueError(
-                f"augment={recipe.augment} shifts images in memory, and {data.name} is read as it is needed: use "
-                "crop-flip, flip or none"
+                f"augment must be crop-flip, flip or none for images from files, as {data.name} has them, got "
+                f"{recipe.augment}, which is for images in memory"
             )
         self.train = Decoded(train, recipe.augment) if isinstance(train, Lazy) else InMemory(train)
         self.test = Decoded(test) if isinstance(test, Lazy) else InMemory(test)
@@ -104,7 +104,7 @@ class ImageTask(Task):
         )
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
-        """Training images and what they show, for the report."""
+        """Training images and the names of their classes, for the report."""
         return to_pictures(self._unaugmented_images(), self.data.classes, indices)
 
     def _unaugmented_images(self) -> InMemory | Decoded:
@@ -112,7 +112,7 @@ class ImageTask(Task):
         return Decoded(self.train.source) if isinstance(self.train, Decoded) else self.train
 
     def _augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Those in memory; the others are so already."""
+        """Augment images in memory; the workers have augmented other images already."""
         return augmented(images, self.recipe.augment, generator) if isinstance(self.train, InMemory) else images
 
     def _standardise(self, images: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def to_pictures(
 
 
 def batches(data: InMemory | Decoded, recipe: Recipe) -> Iterator[tuple[Tensor, Tensor]]:
-    """All images in their order, and their labels; torch's global random state is left alone."""
+    """Batches of all images in order, and their labels; torch's global random state stays as it is."""
     if isinstance(data, InMemory):
         return zip(*(torch.split(part, _TEST_BATCH) for part in (data.images, data.labels)), strict=True)
     loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
@@ -139,15 +139,15 @@ def batches(data: InMemory | Decoded, recipe: Recipe) -> Iterator[tuple[Tensor, 
         recipe.batch_size,
         num_workers=recipe.workers,
         collate_fn=Task.collate,
-        generator=torch.Generator(),  # without one, the loader would draw from the global state
+        generator=torch.Generator(),  # without a generator, the loader would draw from the global state
     )
     return iter(loader)
 
 
 def augmented(images: Tensor, how: str, generator: torch.Generator) -> Tensor:
-    """Images mirrored with probability ½ and shifted, as ``how`` says, each by its own chance.
+    """Images mirrored with probability ½ and shifted, as ``how`` says, each image on its own.
 
-    Chance is drawn on the CPU, so that it is the same whatever device the images are on.
+    Random numbers are drawn on the CPU, so that they are the same on every device.
     """
     if how == "none":
         return images

@@ -31,8 +31,8 @@ MODELS: dict[str, dict[str, int]] = {
         "num_attention_heads": 4,
     },
 }
-HUGGING_FACE = "hf:"  # begins the name of a model that transformers reads, with its tokenizer: hf:<name or folder>
-PROBE_TOKENS = 8  # answers of up to so many tokens, their end among them, are what the exact-match probe asks for
+HUGGING_FACE = "hf:"  # prefix of a model that transformers reads, with its tokenizer: hf:<name or folder>
+PROBE_TOKENS = 8  # the exact-match probe asks for answers of up to this many tokens, the end token included
 _TEST_BATCH = 64
 _BASE_SEED, _BASE_BATCH, _BASE_LR = 0, 32, 4e-3
 
@@ -41,12 +41,11 @@ _BASE_SEED, _BASE_BATCH, _BASE_LR = 0, 32, 4e-3
 class InstructionRecipe(Recipe):
     """A recipe for instruction tuning.
 
-    ``rows`` names a file of row numbers to train on (see ``alpaca.read_numbers``), for a subset that was selected
-    before; "" is all. The last ``held_out`` rows are never trained on. A model from its config has a tokenizer of
-    ``words`` tokens made for it, and ``base_epochs`` are spent on up to ``base_rows`` rows that are neither trained on
-    nor held out, as plain text, before any run begins: all runs start from this base. ``lora`` is the rank of the
-    adapters that are then trained in its place; 0 trains the base itself. ``packed`` lays the rows of a batch end to
-    end in place of padding them.
+    ``rows`` names a file of row numbers to train on (see ``alpaca.read_numbers``), for a subset selected before; "" is
+    all rows. The last ``held_out`` rows are never trained on. For a model from its config, a tokenizer of ``words``
+    tokens is made, and before any run the model is trained for ``base_epochs`` on the plain text of up to ``base_rows``
+    other rows: all runs start from this base. ``lora`` is the rank of the adapters that are trained in place of the
+    base; 0 trains the base itself. ``packed`` lays the rows of a batch end to end instead of padding them.
     """
 
     task: ClassVar[str] = "instructions"
@@ -76,7 +75,7 @@ class InstructionRecipe(Recipe):
 
 
 class Instructions(Task):
-    """What the training loop asks of a task. ``beside`` is the folder in which a file of row numbers may lie."""
+    """Instruction tuning as the training loop sees it; ``beside`` is a folder for the file of row numbers."""
 
     metric = "held-out loss per token"
     higher_is_better = False
@@ -90,22 +89,24 @@ class Instructions(Task):
     ) -> None:
         self.recipe = recipe
         self.device = choose_device(recipe.precision, device)
-        known = len(rows) - recipe.held_out
-        if not 0 < known < len(rows):
+        first_held_out = len(rows) - recipe.held_out
+        if not 0 < first_held_out < len(rows):
             raise ValueError(f"held_out must be from 1 to {len(rows) - 1}, fewer than the rows, got {recipe.held_out}")
-        chosen = alpaca.read_numbers(recipe.rows, beside, len(rows)) if recipe.rows else range(known)
-        numbers = [number for number in chosen if number < known][: recipe.samples]
-        self.tokenizer = self._tokenizer(rows[:known])
+        chosen = alpaca.read_numbers(recipe.rows, beside, len(rows)) if recipe.rows else range(first_held_out)
+        numbers = [number for number in chosen if number < first_held_out][: recipe.samples]
+        self.tokenizer = self._tokenizer(rows[:first_held_out])
         self.train = Encoded(self._encode([rows[number] for number in numbers]))
-        self.test = self._encode(rows[known:])
+        self.test = self._encode(rows[first_held_out:])
         if not len(self.train) or not self.test:
             raise ValueError(
-                f"max_tokens must leave room for answers, got {recipe.max_tokens}: of {len(self.train)} rows to train "
-                f"on and {len(self.test)} held out a token of the answer is left"
+                f"max_tokens must leave room for answers, got {recipe.max_tokens}, which leaves a token of the answer "
+                f"in {len(self.train)} training rows and {len(self.test)} held-out rows: raise it"
             )
         trained_on = set(numbers)
-        self._base_text = [rows[number] for number in range(known) if number not in trained_on][: recipe.base_rows]
-        # Of the training rows: what a row's loss is divided by, so that the mean of all is the mean over all tokens.
+        self._base_text = [rows[number] for number in range(first_held_out) if number not in trained_on][
+            : recipe.base_rows
+        ]
+        # The mean number of targets in a training row. Losses are divided by it: their mean is then the mean per token.
         self.mean_targets = sum(row.targets for row in self.train.rows) / len(self.train)
 
     # -- batches ------------------------------------------------------------------------------------------------
@@ -123,14 +124,14 @@ class Instructions(Task):
         return alpaca.train_tokenizer(texts, self.recipe.words)
 
     def _encode(self, rows: list[Row]) -> list[Tokens]:
-        """The rows as tokens, but those whose prompt leaves no room for an answer."""
+        """The rows as tokens, without rows whose prompt leaves no room for an answer."""
         encoded = alpaca.encoded(rows, self.tokenizer, self.recipe.template, self.recipe.max_tokens)
         return [row for row in encoded if row is not None]
 
     # -- the model ----------------------------------------------------------------------------------------------
 
     def model(self, seed: int) -> nn.Module:
-        """The base, or the model as it is initialised; with adapters where the recipe has them."""
+        """A copy of the base, or a newly initialised model; with adapters if the recipe asks for them."""
         recipe = self.recipe
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -147,7 +148,7 @@ class Instructions(Task):
 
     @cached_property
     def base(self) -> nn.Module:
-        """What all runs start from: read, or trained on plain text from one seed."""
+        """The model that all runs start from: read from a folder or hub, or trained on plain text from one seed."""
         recipe = self.recipe
         if recipe.model.startswith(HUGGING_FACE):
             with needs("transformers", "transformers"):
@@ -175,7 +176,7 @@ class Instructions(Task):
         return model
 
     def _blocks(self) -> Tensor:
-        """The text of the base's rows, end to end, cut into blocks of one length."""
+        """The text of the base's rows, end to end, cut into blocks of equal length."""
         texts = ["\n".join(filter(None, (row.instruction, row.input, row.output))) for row in self._base_text]
         end = self.tokenizer.eos_token_id
         ids = [token for row in alpaca.token_ids(self.tokenizer, texts) for token in (*row, end)]
@@ -206,16 +207,16 @@ class Instructions(Task):
     def losses(
         self, model: nn.Module, batch: dict[str, Tensor], generator: torch.Generator, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Each row's sum over its answer's tokens, over the mean number of these in a row; its score is the token mean.
+        """Losses: each row's sum over its answer's tokens, divided by the mean number of targets. Scores: token means.
 
-        So every token counts alike, as in the usual loss, and a row is judged by how well it is known, not by its
-        length. The usual loss divides by the tokens of the rows that happen to be in the batch; a fixed divisor keeps
-        the weighted sum over a pruned epoch unbiased exactly.
+        Every token counts alike, as in the usual loss, and a row is judged by how well it is known, not by its length.
+        The usual loss divides by the number of tokens in the batch, which differs; a fixed divisor keeps the weighted
+        sum over a pruned epoch exactly unbiased.
         """
         if rows is not None and self.recipe.packed:
             raise ValueError("a method that chooses within batches cannot take packed rows apart: set packed=false")
         batch = take_rows(batch, rows)
-        if self.recipe.model.startswith(HUGGING_FACE):  # it may have dropout; ours has none
+        if self.recipe.model.startswith(HUGGING_FACE):  # such a model may have dropout; llama-tiny has none
             with using_generator(generator, self.device):
                 losses = self._row_losses(model, batch)
         else:
@@ -227,7 +228,7 @@ class Instructions(Task):
         return row_losses(logits, batch["labels"], shift=True, lengths=batch.get("lengths"))
 
     def _logits(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        # Padding follows the tokens, and no token looks at what follows it: nothing has to be masked.
+        # Padding comes after the tokens, and no token looks ahead: no mask is needed.
         inputs = {name: batch[name].to(self.device) for name in ("input_ids", "position_ids") if name in batch}
         with autocast(self.recipe.precision, self.device):
             logits: Tensor = model(**inputs, use_cache=False).logits
@@ -235,7 +236,7 @@ class Instructions(Task):
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> float:
-        """The mean loss of a token, over all answers that were held out."""
+        """The mean loss per token over all held-out answers."""
         model.eval()
         losses = [self._row_losses(model, batch) for batch in self._batches(self.test)]
         total, tokens = (torch.cat(parts).double().sum() for parts in zip(*losses, strict=True))
@@ -243,7 +244,7 @@ class Instructions(Task):
 
     @torch.inference_mode()
     def probe(self, model: nn.Module) -> tuple[float, int]:
-        """The share, in %, of short held-out answers that the model gives word for word, and how many there are."""
+        """The share, in %, of short held-out answers that the model gives word for word, and their number."""
         model.eval()
         short = [row for row in self.test if row.targets <= PROBE_TOKENS]
         matches = [
@@ -253,7 +254,7 @@ class Instructions(Task):
         return 100 * float(right.float().mean()) if matches else 0.0, len(right)
 
     def further(self, model: nn.Module) -> list[Measure]:
-        """How many of the short answers that were held out the model gives exactly."""
+        """The share of short held-out answers that the model gives exactly."""
         share, count = self.probe(model)
         return [Measure(f"exact matches of {count} short answers, %", share, True)] if count else []
 
@@ -262,10 +263,10 @@ class Instructions(Task):
 
 
 def exact_matches(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of each row, whether greedy decoding gives its answer: the likeliest token is the right one at every target.
+    """Whether greedy decoding gives the answer of each row: the likeliest token is right at every target.
 
-    As long as every token so far is right, what the model reads is the answer itself: one pass over the answer tells
-    what decoding it token by token would.
+    As long as every token so far is right, the model reads the answer itself: one pass over the answer gives the same
+    result as decoding token by token.
 
     >>> logits = torch.eye(3)[torch.tensor([[0, 1, 2], [0, 1, 1]])]
     >>> exact_matches(logits, torch.tensor([[-100, -100, 1], [-100, 0, 2]])).tolist()

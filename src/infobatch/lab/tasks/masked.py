@@ -1,4 +1,4 @@
-"""Masked-image pre-training (MAE) as a task of the lab: a ViT learns to fill in the patches it is not shown."""
+"""Masked-image pre-training (MAE) as a task of the lab: a ViT learns to fill in hidden patches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .images import AugmentedRecipe, ImageTask, InMemory
 from .rows import take_rows
 
 _TOKEN_STD = 0.02
-_RIDGE = 1e-3  # what the probe adds to the features' variance, which is 1
+_RIDGE = 1e-3  # the probe's ridge penalty; the features' variance is 1
 _TINY: dict[str, Any] = {
     "patch_size": 4,
     "hidden_size": 64,
@@ -35,7 +35,7 @@ _TINY: dict[str, Any] = {
     "decoder_intermediate_size": 128,
     "initializer_range": 0.1,  # transformers' 0.02 is for wider networks
 }
-# Small enough to come near what it can do in a few thousand steps.
+# Small enough to come near its best result in a few thousand steps.
 _MICRO: dict[str, Any] = {
     **_TINY,
     "hidden_size": 48,
@@ -53,10 +53,10 @@ METRICS = {"reconstruction": ("held-out reconstruction error", False), "probe": 
 class MaskedRecipe(AugmentedRecipe):
     """A recipe for masked-image pre-training.
 
-    ``mask_ratio`` of an image's patches are hidden; ``normalised`` guesses patches of mean 0 and variance 1
-    (``norm_pix_loss``). ``metric`` is judged on the first ``held_out`` test images, None for all: "reconstruction" is
-    the pre-training loss with masks that are always the same, "probe" the accuracy of a linear classifier on the frozen
-    encoder.
+    ``mask_ratio`` is the share of an image's patches that are hidden; ``normalised`` scales each patch to mean 0 and
+    variance 1 before the model guesses it (``norm_pix_loss``). ``metric`` is measured on the first ``held_out`` test
+    images, None for all: "reconstruction" is the pre-training loss with the same masks for all models, "probe" the
+    accuracy of a linear classifier on the frozen encoder.
     """
 
     task: ClassVar[str] = "masked"
@@ -83,7 +83,7 @@ class MaskedRecipe(AugmentedRecipe):
 
 
 class MaskedImages(ImageTask):
-    """What the training loop asks of a task."""
+    """Masked-image pre-training as the training loop sees it."""
 
     recipe: MaskedRecipe
 
@@ -96,7 +96,7 @@ class MaskedImages(ImageTask):
         self.patch, self.patches = patch, (side // patch) ** 2
 
     def model(self, seed: int) -> nn.Module:
-        """The recipe's network, on the device; torch's global random state is left alone."""
+        """The recipe's network, on the device; torch's global random state stays as it is."""
         with needs("transformers", "transformers"):
             from transformers import ViTMAEForPreTraining
 
@@ -113,7 +113,7 @@ class MaskedImages(ImageTask):
         generator: torch.Generator,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """One loss per image, augmented and masked by chance, in fp32."""
+        """One loss per image, randomly augmented and masked, in fp32."""
         images = self._augment(batch[0].to(self.device, non_blocking=True), generator)
         masks = torch.rand(len(images), self.patches, generator=generator)
         return self._losses(model, *take_rows((images, masks), rows))
@@ -133,12 +133,12 @@ class MaskedImages(ImageTask):
         return [Measure(METRICS["probe"][0], self._accuracy(model), True)]
 
     def features(self, model: nn.Module, data: InMemory | Decoded) -> tuple[Tensor, Tensor]:
-        """What the encoder makes of whole images, the mean over their patches, and the labels."""
+        """The encoder's features of whole images, averaged over their patches, and the labels."""
         encoder, order = self._encoder(model), torch.arange(self.patches, dtype=torch.float32, device=self.device)
         features, labels = [], []
         for images, label in self._batches(data):
             pixels = self._standardise(images.to(self.device))
-            # Patches are sorted by the noise: a rising one leaves them in their places, and no dice are thrown.
+            # Patches are sorted by the noise: rising noise keeps their order, and no random numbers are drawn.
             tokens = encoder(pixels, noise=order.expand(len(pixels), -1)).last_hidden_state
             features.append(tokens[:, 1:].mean(1))
             labels.append(label)
@@ -147,7 +147,7 @@ class MaskedImages(ImageTask):
     # -- how -----------------------------------------------------------------------------------------------------------
 
     def _losses(self, model: nn.Module, images: Tensor, noise: Tensor) -> Tensor:
-        """``noise`` decides which patches are hidden: those where it is highest."""
+        """Losses where the patches with the highest ``noise`` are hidden."""
         pixels = self._standardise(images)
         with autocast(self.recipe.precision, self.device):
             output = model(pixels, noise=noise.to(self.device))
@@ -169,10 +169,10 @@ class MaskedImages(ImageTask):
         return 100 * (guesses == expected).double().mean().item()
 
     def _encoder(self, model: nn.Module) -> nn.Module:
-        """The model's encoder, with its weights, that hides nothing."""
+        """The model's encoder with its weights, hiding no patches."""
         from transformers import ViTMAEModel
 
-        with torch.device("meta"):  # a shell: neither memory nor dice
+        with torch.device("meta"):  # a shell: no memory, no random numbers
             encoder: nn.Module = ViTMAEModel(self._config(mask_ratio=0.0))
         encoder.load_state_dict(model.get_submodule("vit").state_dict(), assign=True)
         return encoder.eval()
@@ -191,10 +191,10 @@ class MaskedImages(ImageTask):
 
 @torch.no_grad()
 def initialise(model: Any) -> None:
-    """Give a ``ViTMAEForPreTraining`` that was made from a config what transformers 5.22 leaves at zero or too small.
+    """Set the weights of a new ``ViTMAEForPreTraining`` that transformers 5.22 leaves at zero or too small.
 
-    Its positions are frozen: at zero, the model would never learn where a patch is. Tokens and the projection of
-    patches start as in MAE's own code.
+    The position embeddings are frozen: at zero, the model would never learn where a patch is. Tokens and the projection
+    of patches start as in MAE's own code.
     """
     for positions in (model.vit.embeddings.position_embeddings, model.decoder.decoder_pos_embed):
         positions.copy_(position_embedding(math.isqrt(positions.shape[1] - 1), positions.shape[2]))
@@ -204,9 +204,9 @@ def initialise(model: Any) -> None:
 
 
 def position_embedding(side: int, width: int) -> Tensor:
-    """MAE's fixed embedding of where a patch lies in a square: sines and cosines of its column, then of its row.
+    """MAE's fixed position embedding of patches in a square: sines and cosines of the column, then of the row.
 
-    A first row of zeros is for the class token.
+    The first row, of zeros, is for the class token.
     """
     rates = 1 / 10_000 ** (torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     angles = torch.arange(side, dtype=torch.float64).outer(rates)
@@ -219,7 +219,7 @@ def position_embedding(side: int, width: int) -> Tensor:
 def linear_probe(train: Tensor, labels: Tensor, test: Tensor, classes: int) -> Tensor:
     """Guesses for ``test`` by a linear classifier learnt from ``train``: ridge regression on the classes.
 
-    In closed form: nothing is drawn or iterated. Features are scaled to mean 0 and variance 1.
+    The solution is in closed form: nothing is drawn or iterated. Features are scaled to mean 0 and variance 1.
 
     >>> train, labels = torch.tensor([[0.0, 1.0], [0.2, 0.0], [1.0, 1.0], [0.8, 0.0]]), torch.tensor([0, 0, 1, 1])
     >>> linear_probe(train, labels, torch.tensor([[0.1, 0.5], [0.9, 0.5]]), classes=2)
@@ -227,10 +227,10 @@ def linear_probe(train: Tensor, labels: Tensor, test: Tensor, classes: int) -> T
     """
     deviation, mean = torch.std_mean(train.double(), 0, correction=0)
     deviation = deviation.clamp(min=torch.finfo(torch.float32).tiny)
-    known, asked = ((part.double() - mean) / deviation for part in (train, test))
-    wanted = nn.functional.one_hot(labels, classes).double()
-    share = wanted.mean(0)
-    gram = known.T @ known / len(known) + _RIDGE * torch.eye(known.shape[1], dtype=torch.float64)
-    weights = torch.linalg.solve(gram, known.T @ (wanted - share) / len(known))
-    guesses: Tensor = (asked @ weights + share).argmax(1)
+    train, test = ((part.double() - mean) / deviation for part in (train, test))
+    targets = nn.functional.one_hot(labels, classes).double()
+    share = targets.mean(0)
+    gram = train.T @ train / len(train) + _RIDGE * torch.eye(train.shape[1], dtype=torch.float64)
+    weights = torch.linalg.solve(gram, train.T @ (targets - share) / len(train))
+    guesses: Tensor = (test @ weights + share).argmax(1)
     return guesses

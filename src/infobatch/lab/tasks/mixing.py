@@ -1,4 +1,4 @@
-"""MixUp, CutMix and Random Erasing from a given generator, and what losses of mixed inputs weigh."""
+"""MixUp, CutMix and Random Erasing with a generator of their own, and the weights of losses of mixed inputs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch.nn.functional import one_hot
 from ...core.plan import EpochPlan
 from ...core.weights import PairWeights, working_dtype
 
-# As in timm: the share of an image that is erased, its proportions, and how often a fitting rectangle is looked for.
+# As in timm: the share of an image that is erased, its proportions, and the attempts to find a rectangle that fits.
 _AREA, _ASPECT, _TRIES = (0.02, 1 / 3), (0.3, 1 / 0.3), 10
 
 
 class Mixed(NamedTuple):
-    """Inputs that show sample i to the share λ and sample B-1-i to the rest, and their targets."""
+    """Inputs that are sample i with the share λ and sample B-1-i with the rest, and their targets."""
 
     images: Tensor
     target: Tensor
@@ -26,7 +26,7 @@ class Mixed(NamedTuple):
 
 
 class MixedLosses(NamedTuple):
-    """The losses of mixed inputs, the scores of the samples they are traced back to, and λ."""
+    """The losses of mixed inputs, the scores of their samples, and λ."""
 
     losses: Tensor
     score: Tensor
@@ -36,8 +36,8 @@ class MixedLosses(NamedTuple):
 def mix(images: Tensor, target: Tensor, mixup: float, cutmix: float, generator: torch.Generator) -> Mixed:
     """Mix a batch with itself in reverse, by one λ from Beta(α, α), as timm does in its mode "batch".
 
-    ``mixup`` and ``cutmix`` are their α, 0 for none; of both, chance takes one. ``target`` is a distribution over the
-    classes per sample. In a batch of odd size the sample in the middle meets itself and stays what it is.
+    ``mixup`` and ``cutmix`` are their α, 0 for none; if both are set, one of them is chosen at random. ``target`` is a
+    distribution over the classes per sample. In a batch of odd size the sample in the middle stays as it is.
     """
     rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
     images, other = images.float(), images.float().flip(0)
@@ -49,14 +49,14 @@ def mix(images: Tensor, target: Tensor, mixup: float, cutmix: float, generator: 
         top, bottom, left, right = _box(height, width, share, rng)
         images = images.clone()
         images[:, :, top:bottom, left:right] = other[:, :, top:bottom, left:right]
-        share = 1 - (bottom - top) * (right - left) / (height * width)  # the box may reach over the edge
+        share = 1 - (bottom - top) * (right - left) / (height * width)  # the box may be cut off at the edge
     else:
         images = share * images + (1 - share) * other
     return Mixed(images, share * target + (1 - share) * target.flip(0), share)
 
 
 def _box(height: int, width: int, share: float, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """A rectangle of 1 - λ of the area around any point, cut off at the edges: top, bottom, left, right."""
+    """A rectangle of 1 - λ of the area around a random point, cut off at the edges: top, bottom, left, right."""
     across = math.sqrt(1 - share)
     ends = []
     for side in (height, width):
@@ -76,9 +76,9 @@ def smooth_labels(labels: Tensor, classes: int, smoothing: float) -> Tensor:
 
 
 def erase(images: Tensor, probability: float, generator: torch.Generator) -> Tensor:
-    """Fill a rectangle of normalised images with noise, of each with a probability: timm's Random Erasing, "pixel".
+    """Fill a rectangle of each normalised image with noise, with a probability: timm's Random Erasing, "pixel".
 
-    Chance is drawn on the CPU, so that it is the same whatever device the images are on.
+    Random numbers are drawn on the CPU, so that they are the same on every device.
     """
     count, channels, height, width = images.shape
     chosen = torch.rand(count, generator=generator) < probability
@@ -98,10 +98,10 @@ def erase(images: Tensor, probability: float, generator: torch.Generator) -> Ten
 
 
 class PairLosses:
-    """Weighs the losses of mixed inputs in one epoch, so that the expected step is the one of full data.
+    """Weighs the losses of mixed inputs in one epoch, so that the expected step is that of full data.
 
-    ``update`` multiplies input i's loss by the weight of sample i; the pair it shows weighs something else
-    (:class:`PairWeights`), and the quotient of the two comes in here.
+    ``update`` multiplies input i's loss by the weight of sample i, but the input is a pair with another weight
+    (:class:`PairWeights`): losses are multiplied here by the quotient of the two.
     """
 
     def __init__(self, plan: EpochPlan) -> None:
@@ -109,7 +109,7 @@ class PairLosses:
         self._weights: PairWeights | None = None
 
     def __call__(self, mixed: MixedLosses, done: int) -> tuple[Tensor, Tensor]:
-        """Losses and scores for ``update``, of the batch that comes after ``done`` samples of the plan."""
+        """Losses and scores for ``update``, for the batch that follows ``done`` samples of the plan."""
         losses, score, share = mixed
         if self._plan.by_sample.uniform or share == 1:
             return losses, score

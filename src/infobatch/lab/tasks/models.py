@@ -1,4 +1,4 @@
-"""Networks by name: small ones for the CPU, timm's for the paper's set-ups."""
+"""Networks by name: small networks for the CPU, timm's for the paper's set-ups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.functional import interpolate
 from ...integrations import needs
 from .pretrained import EFFICIENTNET_LITE0
 
-# Ours, and those of timm that the paper trains; a ResNet gets a stem for small images where the images are small.
+# Our networks, and timm's that the paper trains; a ResNet gets another stem for small images.
 _SWIN, _VIT = "swin_tiny_patch4_window7_224", "vit_base_patch16_224"
 _OURS = ("small-cnn", "strided-cnn", "pooled-cnn", "conv-mlp", "residual-mlp", "resnet-compact", "resnet-narrow")
 _PRETRAINED = "efficientnet-lite0"
@@ -22,7 +22,7 @@ _DROP_PATH = {_SWIN: 0.2}  # the paper's, appendix A.3
 
 
 def create(name: str, classes: int, channels: int, size: int, seed: int) -> nn.Module:
-    """The network, initialised from ``seed``; torch's global random state is left alone."""
+    """The network, initialised from ``seed``; torch's global random state stays as it is."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         if name == "small-cnn":
@@ -45,12 +45,12 @@ def create(name: str, classes: int, channels: int, size: int, seed: int) -> nn.M
 
 
 def draws(name: str) -> bool:
-    """Whether the network throws dice in training: its layers do so with torch's global generator."""
+    """Whether the network draws random numbers in training, from torch's global generator."""
     return name in _DROP_PATH
 
 
 def small_cnn(classes: int, channels: int, size: int, width: int = 16) -> nn.Module:
-    """Three convolutions with batch norm: 90 % on the Fashion-MNIST subset in under a minute of two CPU cores."""
+    """Three convolutions with batch norm: 90 % on the Fashion-MNIST subset in under a minute on two CPU cores."""
 
     def block(inputs: int, outputs: int, pool: nn.Module) -> list[nn.Module]:
         convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
@@ -72,7 +72,7 @@ def strided_cnn(classes: int, channels: int, width: int = 16) -> nn.Module:
 
 
 def pooled_cnn(classes: int, channels: int, width: int = 12) -> nn.Module:
-    """Three convolutions, averaged over the quarters of the image: 23,000 weights that take long to fit their data."""
+    """Three convolutions, averaged over the quarters of the image: 23,000 weights that fit their data slowly."""
 
     def block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
         convolution = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
@@ -83,17 +83,17 @@ def pooled_cnn(classes: int, channels: int, width: int = 12) -> nn.Module:
 
 
 def conv_mlp(classes: int, channels: int, size: int, width: int = 16, hidden: int = 256) -> nn.Module:
-    """The same convolutions with a hidden layer on all they find: many weights, few operations, so that it can fit.
+    """The strided CNN's convolutions and a hidden layer: many weights for few operations, so that it fits its data.
 
-    On CIFAR-10 without augmentation it fits the data in 15 epochs, each at a quarter of the compact ResNet's cost.
+    It fits CIFAR-10 without augmentation in 15 epochs, each at a quarter of the compact ResNet's cost.
     """
     features = 4 * width * (-(-size // 8)) ** 2
     head = [nn.Linear(features, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, classes)]
-    return _DuplicatesSingleSample(nn.Sequential(*_build_halving_layers(channels, width), nn.Flatten(), *head))
+    return _DoublesSingleSample(nn.Sequential(*_build_halving_layers(channels, width), nn.Flatten(), *head))
 
 
-class _DuplicatesSingleSample(nn.Module):
-    """A subset may end in a batch of one sample, of which batch norm on vectors makes nothing: it is doubled."""
+class _DoublesSingleSample(nn.Module):
+    """Doubles a batch of one sample, with which a pruned epoch may end: batch norm on vectors needs two values."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -136,9 +136,9 @@ def _build_halving_layers(channels: int, width: int) -> list[nn.Module]:
 
 
 class CompactResNet(nn.Module):
-    """A residual network small enough for two CPU cores; its stem halves the image at once.
+    """A residual network small enough for two CPU cores; its stem halves the image.
 
-    bf16 is for processors that have it: on one with AVX2 alone a step took nine times as long as in fp32.
+    Use bf16 only on processors that have it: on a processor with AVX2 alone, a step took nine times as long as in fp32.
     """
 
     def __init__(self, classes: int, channels: int = 3, widths: tuple[int, ...] = (16, 32, 64, 128)) -> None:
@@ -191,12 +191,14 @@ class FineTunedEfficientNet(nn.Module):
         self.enlarge = size < _SMALL_IMAGE
 
     def _read_weights(self) -> None:
-        """The package's tensors have other names than timm's, and the same order and shapes."""
+        """Read the package's tensors, which have other names than timm's but the same order and shapes."""
         path = EFFICIENTNET_LITE0.path()
         saved = torch.load(path, map_location="cpu", weights_only=True)
         own = self.body.state_dict()
         if [tensor.shape for tensor in saved.values()] != [tensor.shape for tensor in own.values()]:
-            raise ValueError(f"{path} does not hold the weights of timm's tf_efficientnet_lite0, tensor by tensor")
+            raise ValueError(
+                f"{path} does not hold the weights of timm's tf_efficientnet_lite0: install the package again"
+            )
         self.body.load_state_dict(dict(zip(own, saved.values(), strict=True)))
 
     def forward(self, images: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pretrained weights that come as packages: where their files lie."""
+"""Pretrained weights that come as packages, and the paths of their files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple
 class Packaged(NamedTuple):
     """A file or folder in a package that holds pretrained weights."""
 
-    distribution: str  # what pip calls the package
-    package: str  # what Python calls it
-    inside: str  # where the weights lie in it
+    distribution: str  # the package's name for pip
+    package: str  # its name for Python
+    inside: str  # the path of the weights in it
 
     def path(self) -> Path:
-        """Where the weights lie. The package itself is not imported: only its files are read.
+        """The path of the weights. The package itself is not imported: only its files are read.
 
         >>> Packaged("no-such-weights", "no_such_weights", "model").path()
         Traceback (most recent call last):

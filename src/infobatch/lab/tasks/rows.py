@@ -1,4 +1,4 @@
-"""Some of a batch's samples."""
+"""Take some of a batch's samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def take_rows(batch: Any, rows: Tensor | None) -> Any:
-    """These samples of a tensor, a mapping or tuple of such, or a list of samples; all of them for None.
+    """Take these samples of a tensor, of a mapping or tuple of tensors, or of a list; None takes all.
 
     >>> import torch
     >>> take_rows((torch.arange(4), ["a", "b", "c", "d"]), torch.tensor([2, 0]))

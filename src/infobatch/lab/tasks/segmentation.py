@@ -26,17 +26,15 @@ from .device import autocast, choose_device, using_generator
 from .rows import take_rows
 from .task import Task
 
-_SHOWN_SIZE, _SHOWN_CLASSES = 128, 3  # of a picture in the report
+_SHOWN_SIZE, _SHOWN_CLASSES = 128, 3  # a picture's side in pixels and its named classes, in the report
 _TEST_BATCH = 16
-_STAGE = (
-    -2
-)  # of the encoder's features, those that the auxiliary head sees: the third of four, as mmsegmentation has it
+_STAGE = -2  # the encoder's stage that the auxiliary head sees: the third of four, as in mmsegmentation
 _Sample = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class _Network:
-    """Names of segmentation-models-pytorch; the auxiliary head has half as many channels as the decoder."""
+    """A network of segmentation-models-pytorch; the auxiliary head has half as many channels as the decoder."""
 
     encoder: str
     decoder_channels: int
@@ -46,7 +44,7 @@ class _Network:
 _NETWORKS = {
     "upernet-resnet50": _Network("resnet50", 512, {}),  # mmsegmentation's widths
     "upernet-resnet18": _Network("resnet18", 512, {}),
-    # A quarter as wide, for one CPU core; "tu-" are timm's networks, whose width can be set.
+    # A quarter of the width, for one CPU core; "tu-" is for timm's networks, whose width can be set.
     "upernet-resnet18-narrow": _Network("tu-resnet18", 32, {"channels": (16, 32, 64, 128)}),
 }
 
@@ -55,10 +53,10 @@ _NETWORKS = {
 class SegmentationRecipe(Recipe):
     """A recipe for segmentation.
 
-    Images have a shorter side of ``size`` pixels. For training each is scaled by a factor from ``smallest`` to
-    ``largest``, and ``crop`` × ``crop`` pixels of it are cut out, mirrored or not, all by chance. ``auxiliary`` is the
-    weight of the auxiliary head's loss, 0 for no such head; ``pretrained`` starts the encoder from ImageNet, which
-    fetches its weights.
+    Images have a shorter side of ``size`` pixels. For training, each image is scaled by a random factor from
+    ``smallest`` to ``largest``, and a random window of ``crop`` × ``crop`` pixels is cut out, mirrored or not.
+    ``auxiliary`` is the weight of the auxiliary head's loss, 0 for no such head; ``pretrained`` starts the encoder from
+    ImageNet weights, which are downloaded.
     """
 
     task: ClassVar[str] = "segmentation"
@@ -83,14 +81,16 @@ class SegmentationRecipe(Recipe):
         if self.dropout >= 1:
             raise ValueError(f"dropout must be below 1, got {self.dropout}")
         if self.pretrained and _NETWORKS[self.model].options:
-            raise ValueError(f"pretrained: {self.model} has a width of its own, for which there are no weights")
+            raise ValueError(
+                f"pretrained must be false for {self.model}, which has a width without pretrained weights, got true"
+            )
 
     def create_task(self, data: Path | None = None) -> Segmentation:
         return Segmentation(self, scenes.load(self.dataset, data))
 
 
 class UPerNet(nn.Module):
-    """A decoder over all stages of an encoder; in training, with a head on the last stage but one beside it."""
+    """A decoder over all stages of an encoder; in training also an auxiliary head on the last stage but one."""
 
     def __init__(self, network: _Network, classes: int, recipe: SegmentationRecipe) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class UPerNet(nn.Module):
             self.auxiliary = nn.Sequential(convolution, nn.BatchNorm2d(width), nn.ReLU(), *classifier)
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Logits of every pixel; in training, those of the auxiliary head after them."""
+        """Logits of every pixel, followed by the auxiliary head's in training."""
         features = self.encoder(images)
         maps = [self.head(self.decoder(features))]
         if self.auxiliary is not None and self.training:
@@ -131,10 +131,9 @@ def _resize(logits: Tensor, size: Iterable[int]) -> Tensor:
 
 
 class Segmentation(Task):
-    """What the training loop asks of a task. It computes on ``device``: the GPU if there is one, else the CPU.
+    """Segmentation as the training loop sees it, on ``device``: the GPU if there is one, else the CPU.
 
-    The loader, or its workers, only read; images may differ in size until they are scaled and cut,
-    a batch at a time, on the device.
+    The loader, or its workers, only read images, which may differ in size; they are scaled and cut on the device.
     """
 
     train: SceneSamples
@@ -151,7 +150,7 @@ class Segmentation(Task):
         )
 
     def model(self, seed: int) -> nn.Module:
-        """The recipe's network, initialised from ``seed``, on the device; torch's global random state is left alone."""
+        """The recipe's network, initialised from ``seed``; torch's global random state stays as it is."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             model = UPerNet(_NETWORKS[self.recipe.model], len(self.data.classes), self.recipe)
@@ -160,14 +159,14 @@ class Segmentation(Task):
     def losses(
         self, model: nn.Module, batch: list[_Sample], generator: torch.Generator, rows: Tensor | None = None
     ) -> Tensor:
-        """One loss per sample, of images cut by chance, in fp32: the decoder's and the weighted auxiliary one."""
+        """One loss per randomly cut image, in fp32: the decoder's loss plus the weighted auxiliary loss."""
         recipe = self.recipe
         cuts = [
             random_cut(self._normalise(image), labels.to(self.device), recipe, generator) for image, labels in batch
         ]
         cuts = take_rows(cuts, rows)
-        if lone := len(cuts) == 1:
-            cuts *= 2  # batch norm needs two values of each channel: of twins, it makes what it would of the one
+        if single := len(cuts) == 1:
+            cuts *= 2  # batch norm needs two values per channel; twice the same image has the same statistics
         images, labels = (torch.stack(parts) for parts in zip(*cuts, strict=True))
         with using_generator(generator, self.device) if recipe.dropout else nullcontext():
             logits, *auxiliary = self._logits(model, images)
@@ -175,11 +174,11 @@ class Segmentation(Task):
             losses = with_auxiliary(logits, auxiliary[0], labels, weight=recipe.auxiliary)
         else:
             losses = image_losses(logits, labels).mean
-        return losses.mean(0, keepdim=True) if lone else losses
+        return losses.mean(0, keepdim=True) if single else losses
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> float:
-        """The metric on the test images, over all pixels of all of them, at the size of their label maps."""
+        """The metric over all pixels of all test images, at the size of their label maps."""
         with needs("torchmetrics", "segmentation"):
             from torchmetrics.classification import MulticlassJaccardIndex
 
@@ -193,7 +192,7 @@ class Segmentation(Task):
         return 100 * float(index.compute())
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]]:
-        """The middle of training images, and the names of what covers most of each, for the report."""
+        """The middle of training images, and the names of the classes that cover most of each, for the report."""
         source = self.train.source
         images = [np.array(middle_cut(source.picture(index), _SHOWN_SIZE)) for index in indices]
         return np.stack(images), [self._caption(source.labels(index)) for index in indices]
@@ -212,8 +211,8 @@ class Segmentation(Task):
         return [logits.float() for logits in maps]
 
     def _test_batches(self) -> Iterator[_Sample]:
-        """Test images, of one size in each batch: those in a row that share it."""
-        # Given a generator, the loader leaves torch's global random state alone.
+        """Batches of test images; neighbours of the same size share a batch."""
+        # With its own generator, the loader leaves torch's global random state alone.
         loader: DataLoader[Any] = DataLoader(
             self.test,
             _TEST_BATCH,
@@ -230,10 +229,10 @@ class Segmentation(Task):
 def random_cut(
     image: Tensor, labels: Tensor, recipe: SegmentationRecipe, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """A window of ``crop`` × ``crop`` pixels of the image, which is scaled and mirrored or not by chance.
+    """A random window of ``crop`` × ``crop`` pixels of the image, which is randomly scaled and mirrored.
 
-    Where the image is smaller than the window, the rest is 0 and not labelled. Chance is drawn on the CPU, so that it
-    is the same whatever device the image is on.
+    If the image is smaller than the window, the rest is 0 and not labelled. Random numbers are drawn on the CPU, so
+    that they are the same on every device.
     """
     crop, (size, y, x, side) = recipe.crop, torch.rand(4, generator=generator, dtype=torch.float64).tolist()
     scale = recipe.smallest + size * (recipe.largest - recipe.smallest)

@@ -1,4 +1,4 @@
-"""What a task is: what the training loop, a comparison and a selection ask of what is trained."""
+"""The interface of a task, for the training loop, comparisons and selections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Losses = Tensor | tuple[Tensor, Tensor] | MixedLosses
 
 
 class Task(ABC):
-    """What is trained: ``train``, a map-style dataset, a model, one loss per sample, and a figure of merit."""
+    """Something to train: ``train``, a map-style dataset, a model, one loss per sample, and a metric."""
 
     metric: str
     higher_is_better: bool
@@ -27,31 +27,31 @@ class Task(ABC):
 
     @staticmethod
     def collate(batch: Any) -> Any:
-        """A batch of what the dataset gives: called by the loader for each; here it is one already."""
+        """Make a batch of the dataset's samples: called by the loader. By default the dataset gives batches itself."""
         return batch
 
     @abstractmethod
     def model(self, seed: int) -> nn.Module:
-        """The model as it starts: called once, when a run begins."""
+        """A new model: called once, when a run begins."""
 
     @abstractmethod
     def losses(self, model: nn.Module, batch: Any, generator: torch.Generator, rows: Tensor | None = None) -> Losses:
-        """One loss per sample; with a second tensor where the score is something else; more where inputs are mixed.
+        """One loss per sample; losses and scores if scores differ from losses; ``MixedLosses`` for mixed inputs.
 
         Called in each step. With ``rows`` only these samples of the batch go through the model; augmentation is drawn
-        for all of it.
+        for the whole batch.
         """
 
     @abstractmethod
     def evaluate(self, model: nn.Module) -> float:
-        """The metric on held-out data: called after the epochs that the recipe's ``judge_every`` names and the last."""
+        """The metric on held-out data: called after every ``judge_every``-th epoch and after the last."""
 
     def further(self, model: nn.Module) -> Sequence[Measure]:
-        """What else is measured: called once, after the last epoch, with the model that is judged. Here nothing."""
+        """Other measures: called once, after the last epoch, with the model that is judged. By default none."""
         return ()
 
     def pictures(self, indices: list[int]) -> tuple[NDArray[np.uint8], list[str]] | None:
-        """Training samples as images with captions: called when a comparison is done, for its report. Here none."""
+        """Training samples as images with captions: called for the report of a finished comparison. By default none."""
         return None
 
 
@@ -65,7 +65,7 @@ class Selectable(Task):
 
     @abstractmethod
     def plain_batches(self) -> Iterable[tuple[Tensor, Tensor]]:
-        """The training data in its order, as the model sees it without augmentation, with its labels, in batches.
+        """Batches of the training data in order, as the model sees it without augmentation, and the labels.
 
         Called after each epoch of a teacher.
         """
