@@ -18,13 +18,13 @@ OPTIMISERS = ("sgd", "adam", "adamw", "radam", "lars", "lamb")
 SCHEDULES = ("onecycle", "cosine", "warmup-cosine", "warmup20-cosine", "poly", "constant")
 _BETA2 = 0.999
 _POWER = 0.9  # mmsegmentation's
-# Of the steps: the paper's for Swin (appendix A.3), and 20 %.
+# The share of steps with warm-up: the paper's for Swin (appendix A.3), and 20 %.
 _WARM_UP = {"warmup-cosine": 10 / 350, "warmup20-cosine": 0.2}
-_LOWEST = 1e-3  # of the learning rate, where the warm-up begins and the cosine after it ends
+_LOWEST = 1e-3  # share of the learning rate at the start of the warm-up and the end of the cosine
 
 
 def optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    """The recipe's optimiser over the model's parameters. Adam's kin take ``momentum`` as their first beta."""
+    """The recipe's optimiser over the model's parameters. Adam and its like take ``momentum`` as first beta."""
     parameters: Any = model.parameters()
     rate: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
     if recipe.optimizer == "sgd":
@@ -48,8 +48,8 @@ def optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
 def schedule(recipe: Recipe, optimiser: torch.optim.Optimizer, total_steps: int) -> lr_scheduler.LRScheduler:
     """The recipe's schedule, over the steps of full training.
 
-    "onecycle" moves the momentum too, against the learning rate and around the recipe's: for 0.9 that is torch's own
-    0.85 to 0.95, and none stays none.
+    "onecycle" also moves the momentum, against the learning rate and around the recipe's: a momentum of 0.9 moves
+    between 0.85 and 0.95, as torch's own, and 0 stays 0.
     """
     if recipe.schedule == "onecycle":
         mean = recipe.momentum
@@ -63,11 +63,11 @@ def schedule(recipe: Recipe, optimiser: torch.optim.Optimizer, total_steps: int)
         return lr_scheduler.PolynomialLR(optimiser, total_steps, power=_POWER)
     if recipe.schedule in _WARM_UP:
         warm = max(1, round(_WARM_UP[recipe.schedule] * total_steps))
-        return lr_scheduler.LambdaLR(optimiser, lambda step: _warmed(step, warm, total_steps))
+        return lr_scheduler.LambdaLR(optimiser, lambda step: _warm_up_share(step, warm, total_steps))
     return lr_scheduler.ConstantLR(optimiser, factor=1.0)
 
 
-def _warmed(step: int, warm: int, total_steps: int) -> float:
-    """The share of the learning rate: up in a line over ``warm`` steps, down in half a cosine over the others."""
+def _warm_up_share(step: int, warm: int, total_steps: int) -> float:
+    """The share of the learning rate: linear warm-up over ``warm`` steps, then half a cosine down."""
     down = (1 + math.cos(math.pi * (step - warm) / max(1, total_steps - warm))) / 2
     return _LOWEST + (1 - _LOWEST) * (step / warm if step < warm else down)

@@ -27,7 +27,7 @@ DATA = fashion.load()
 IMAGES = Images("fashion-mnist", some(DATA.train, 60), some(DATA.test, 1100), (0.286,), (0.353,), fashion.CLASSES)
 
 
-def chance(seed=0):
+def make_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
@@ -46,12 +46,12 @@ def coloured(count):
 
 def test_none_changes_nothing():
     images = coloured(4)
-    assert augmented(images, "none", chance()) is images
+    assert augmented(images, "none", make_generator()) is images
 
 
 def test_flip_mirrors_about_half_of_the_images():
     images = coloured(200)
-    changed = augmented(images, "flip", chance())
+    changed = augmented(images, "flip", make_generator())
     kept, mirrored = ((changed == like).flatten(1).all(1) for like in (images, images.flip(3)))
     assert (kept | mirrored).all()
     assert 80 < mirrored.sum() < 120
@@ -60,7 +60,7 @@ def test_flip_mirrors_about_half_of_the_images():
 
 def test_crop_flip_shifts_each_image_by_its_own_chance_and_fills_with_black():
     images = coloured(300)
-    changed = augmented(images, "crop-flip", chance())
+    changed = augmented(images, "crop-flip", make_generator())
     assert changed.dtype == torch.uint8
     assert changed.shape == images.shape
     seen = []
@@ -84,7 +84,7 @@ def test_crop_flip_shifts_each_image_by_its_own_chance_and_fills_with_black():
 def test_shifts_go_as_far_as_they_say(how, furthest, mirrors):
     image = torch.zeros(1, 1, 14, 14, dtype=torch.uint8)
     image[0, 0, 5, 4] = 255
-    changed = augmented(image.expand(400, -1, -1, -1), how, chance())
+    changed = augmented(image.expand(400, -1, -1, -1), how, make_generator())
     _, _, rows, columns = changed.nonzero(as_tuple=True)
     reach = set(range(-furthest, furthest + 1))
     assert {row - 5 for row in rows.tolist()} == reach
@@ -94,7 +94,7 @@ def test_shifts_go_as_far_as_they_say(how, furthest, mirrors):
 
 def test_augmentation_depends_on_the_generator_alone():
     before = torch.get_rng_state()
-    one, again, other = (augmented(coloured(50), "crop-flip", chance(seed)) for seed in (1, 1, 2))
+    one, again, other = (augmented(coloured(50), "crop-flip", make_generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert torch.equal(torch.get_rng_state(), before)
@@ -117,7 +117,7 @@ def test_losses_are_one_per_sample_of_normalised_images_with_smoothed_labels():
     trained = task(label_smoothing=0.1)
     model = trained.model(0).eval()
     images, labels = trained.train.__getitems__(list(range(16)))
-    losses = trained.losses(model, (images, labels), chance())
+    losses = trained.losses(model, (images, labels), make_generator())
     expected = cross_entropy(model((images / 255 - 0.286) / 0.353), labels, reduction="none", label_smoothing=0.1)
     torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
     assert losses.shape == (16,)
@@ -152,7 +152,7 @@ def test_bf16_computes_in_bf16_and_gives_losses_in_fp32():
     kinds = []
     model[0].register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
     batch = plain.train.__getitems__(list(range(16)))
-    exact, rounded = (by.losses(model, batch, chance()) for by in (plain, reduced))
+    exact, rounded = (by.losses(model, batch, make_generator()) for by in (plain, reduced))
     assert kinds == [torch.float32, torch.bfloat16]
     assert exact.dtype == rounded.dtype == torch.float32
     assert not torch.equal(exact, rounded)
@@ -182,7 +182,7 @@ def test_layers_draw_random_numbers_from_the_given_generator():
     batch = trained.train.__getitems__(list(range(8)))
     before = torch.get_rng_state()
     with torch.no_grad():
-        one, again, other = (trained.losses(model, batch, chance(seed)) for seed in (1, 1, 2))
+        one, again, other = (trained.losses(model, batch, make_generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert torch.equal(torch.get_rng_state(), before)
@@ -195,8 +195,8 @@ def test_mixed_inputs_have_the_loss_of_their_mixed_targets_and_scores_that_are_t
     mixed = task(mixup=0.4, cutmix=1.0, label_smoothing=0.1)
     model, batch = mixed.model(0).eval(), mixed.train.__getitems__(list(range(16)))
     for seed in range(4):
-        outcome = mixed.losses(model, batch, chance(seed))
-        inputs = mix(batch[0], smooth_labels(batch[1], 10, 0.1), 0.4, 1.0, chance(seed))
+        outcome = mixed.losses(model, batch, make_generator(seed))
+        inputs = mix(batch[0], smooth_labels(batch[1], 10, 0.1), 0.4, 1.0, make_generator(seed))
         assert outcome.share == inputs.share
         with torch.no_grad():
             logits = model((inputs.images / 255 - 0.286) / 0.353)
@@ -217,9 +217,9 @@ def test_erasing_comes_after_normalising():
     model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     batch = erased.train.__getitems__(list(range(16)))
     for by in (plain, erased):
-        by.losses(model, batch, chance())
+        by.losses(model, batch, make_generator())
     changed = seen[0] != seen[1]
-    assert torch.equal(seen[1], erase(seen[0], 1.0, chance()))
+    assert torch.equal(seen[1], erase(seen[0], 1.0, make_generator()))
     assert changed.flatten(1).any(1).all()
 
 
@@ -292,9 +292,9 @@ def train(photographs, seed):
     trained = Classification(LAZY, photographs)
     data = infobatch.InfoBatch(trained.train, 3, delta=1.0, seed=seed)
     loader = DataLoader(
-        data, 8, sampler=data.sampler, num_workers=1, collate_fn=trained.collate, generator=chance(seed)
+        data, 8, sampler=data.sampler, num_workers=1, collate_fn=trained.collate, generator=make_generator(seed)
     )
-    model, generator, losses, kept = trained.model(seed), chance(seed), [], []
+    model, generator, losses, kept = trained.model(seed), make_generator(seed), [], []
     optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9)
     for epoch in range(3):
         data.set_epoch(epoch)

@@ -33,7 +33,7 @@ def task():
     return Detection(RECIPE, TRAIN, TEST)
 
 
-def chance():
+def make_generator():
     return torch.Generator().manual_seed(0)
 
 
@@ -70,7 +70,7 @@ def test_losses_are_one_per_scene_whose_mean_is_the_models_own(name):
     trained = Detection(replace(RECIPE, model=name), TRAIN, TEST)
     model = trained.model(0)
     images, targets = trained.collate(trained.train.scenes)
-    losses = trained.losses(model, (images, targets), chance())
+    losses = trained.losses(model, (images, targets), make_generator())
     assert losses.shape == (24,)
     assert trained.mean_boxes == sum(len(target["boxes"]) for target in targets) / 24
     own = detection.create(name, 10)
@@ -87,14 +87,14 @@ def test_losses_are_one_per_scene_whose_mean_is_the_models_own(name):
 
 def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
     model, batch, rows = task.model(0).eval(), task.collate(task.train.scenes[:4]), torch.tensor([3, 1])
-    some, whole = (task.losses(model, batch, chance(), chosen) for chosen in (rows, None))
+    some, whole = (task.losses(model, batch, make_generator(), chosen) for chosen in (rows, None))
     torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-4)
 
 
 def test_weights_come_from_the_seed_and_the_global_random_state_is_left_alone(task):
     before = torch.get_rng_state()
     one, again, other = (nn.utils.parameters_to_vector(task.model(seed).parameters()) for seed in (3, 3, 4))
-    losses = [task.losses(task.model(3), task.collate(task.train.scenes[:4]), chance()) for _ in range(2)]
+    losses = [task.losses(task.model(3), task.collate(task.train.scenes[:4]), make_generator()) for _ in range(2)]
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert torch.equal(*losses)
@@ -225,7 +225,7 @@ def test_precision_against_a_loop_over_all_guesses(seed):
 
 
 def test_each_query_guesses_its_likeliest_class():
-    boxes = torch.rand(2, 4, generator=chance())
+    boxes = torch.rand(2, 4, generator=make_generator())
     likeliest = Guesses.of(torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.0, 0.4]]), boxes)
     assert likeliest.labels.tolist() == [1, 0]
     assert likeliest.chances.tolist() == pytest.approx([0.7, 0.5])

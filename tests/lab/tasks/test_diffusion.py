@@ -39,7 +39,7 @@ DATA = fashion.load()
 IMAGES = Images("fashion-mnist", some(DATA.train, 64), some(DATA.test, 60), (0.286,), (0.353,), fashion.CLASSES)
 
 
-def chance(seed=0):
+def make_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
@@ -112,8 +112,8 @@ def test_losses_are_one_per_sample_of_the_noise_that_was_added(plain):
     """With noise of √ᾱ x + √(1 - ᾱ) ε, ᾱ the product of 1 - β: Rombach et al.'s β."""
     model = plain.model(0)
     batch = plain.train.__getitems__(list(range(16)))
-    losses = plain.losses(model, batch, chance())
-    generator = chance()
+    losses = plain.losses(model, batch, make_generator())
+    generator = make_generator()
     noise = torch.randn(16, 4, 8, 8, generator=generator)
     timestep = torch.randint(1000, (16,), generator=generator)
     beta = torch.linspace(0.0015**0.5, 0.0195**0.5, 1000, dtype=torch.float64) ** 2
@@ -126,7 +126,7 @@ def test_losses_are_one_per_sample_of_the_noise_that_was_added(plain):
 
 def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(plain):
     model, batch, rows = plain.model(0).eval(), plain.train.__getitems__(list(range(16))), torch.tensor([9, 2, 5])
-    some, whole = (plain.losses(model, batch, chance(1), chosen) for chosen in (rows, None))
+    some, whole = (plain.losses(model, batch, make_generator(1), chosen) for chosen in (rows, None))
     torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-5)
 
 
@@ -134,9 +134,9 @@ def test_noise_and_timesteps_depend_on_the_generator_alone(plain):
     before = torch.get_rng_state()
     model = plain.model(0)
     batch = plain.train.__getitems__(list(range(16)))
-    generator = chance(1)
+    generator = make_generator(1)
     one, next_one = (plain.losses(model, batch, generator) for _ in range(2))
-    again, other = (plain.losses(model, batch, chance(seed)) for seed in (1, 2))
+    again, other = (plain.losses(model, batch, make_generator(seed)) for seed in (1, 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(one, again)
     assert not torch.equal(one, next_one)
@@ -145,12 +145,12 @@ def test_noise_and_timesteps_depend_on_the_generator_alone(plain):
 
 def test_relative_scores_are_losses_by_what_is_usual_at_their_timestep(plain, by_timestep):
     model = by_timestep.model(0)
-    generator, plain_generator = chance(), chance()
+    generator, plain_generator = make_generator(), make_generator()
     for _ in range(3):
         batch = by_timestep.train.__getitems__(list(range(64)))
         loss, score = by_timestep.losses(model, batch, generator)
         torch.testing.assert_close(loss, plain.losses(model, batch, plain_generator))
-    again = chance()
+    again = make_generator()
     for _ in range(3):
         torch.randn(64, 4, 8, 8, generator=again)
         timestep = torch.randint(1000, (64,), generator=again)
@@ -192,7 +192,7 @@ def test_the_metric_spreads_timesteps_evenly_and_is_the_same_every_time(plain):
     assert torch.cat(seen).sort().values.tolist() == list(range(12, 1000, 25))
     assert plain.evaluate(model) == metric
 
-    generator = chance(0)
+    generator = make_generator(0)
     torch.randperm(40, generator=generator)
     noise = torch.randn(40, 4, 8, 8, generator=generator)
     with torch.inference_mode():
@@ -269,7 +269,7 @@ def test_a_model_that_diverged_has_no_distance_and_its_record_is_kept(plain, tmp
 
 def test_the_frechet_distance_of_gaussians_with_known_moments():
     """For covariances that commute, A and B diagonal in one basis: Σ (μ - ν)² + Σ (√a - √b)²."""
-    basis, _ = torch.linalg.qr(torch.randn(5, 5, generator=chance(), dtype=torch.float64))
+    basis, _ = torch.linalg.qr(torch.randn(5, 5, generator=make_generator(), dtype=torch.float64))
     a, b = torch.tensor([1.0, 4.0, 9.0, 0.25, 0.0]).double(), torch.tensor([4.0, 4.0, 1.0, 2.25, 1.0]).double()
     mean, other_mean = torch.zeros(5, dtype=torch.float64), torch.arange(5.0, dtype=torch.float64)
 
@@ -285,7 +285,10 @@ def test_the_frechet_distance_of_gaussians_with_known_moments():
 def test_the_frechet_distance_against_a_root_of_the_product():
     from scipy import linalg
 
-    one, other = (torch.randn(n, 6, generator=chance(n)) @ torch.randn(6, 6, generator=chance(n + 1)) for n in (40, 30))
+    one, other = (
+        torch.randn(n, 6, generator=make_generator(n)) @ torch.randn(6, 6, generator=make_generator(n + 1))
+        for n in (40, 30)
+    )
     covariances = [np.cov(features.double().numpy(), rowvar=False) for features in (one, other)]
     apart = ((one.double().mean(0) - other.double().mean(0)) ** 2).sum().item()
     root = linalg.sqrtm(covariances[0] @ covariances[1]).real

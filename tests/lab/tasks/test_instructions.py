@@ -38,7 +38,7 @@ def based():
     return Instructions(replace(BASED, lora=4), ROWS)
 
 
-def chance():
+def make_generator():
     return torch.Generator().manual_seed(0)
 
 
@@ -102,7 +102,7 @@ def test_a_base_without_rows_is_refused():
 def test_losses_and_scores_against_a_loop_over_rows_and_tokens(task):
     model = task.model(0).double()
     rows = task.train.rows[:8]
-    losses, scores = task.losses(model, task.collate(rows), chance())
+    losses, scores = task.losses(model, task.collate(rows), make_generator())
     mean_targets = sum(row.targets for row in task.train.rows) / 48
     for row, loss, score in zip(rows, losses, scores, strict=True):
         log_p = model(row.ids[None]).logits[0].log_softmax(-1)
@@ -116,7 +116,7 @@ def test_losses_and_scores_against_a_loop_over_rows_and_tokens(task):
 def test_the_mean_over_all_rows_is_the_models_own_loss(task):
     model = task.model(0)
     batch = task.collate(task.train.rows)
-    losses, _ = task.losses(model, batch, chance())
+    losses, _ = task.losses(model, batch, make_generator())
     torch.testing.assert_close(losses.mean(), model(**batch).loss)
 
 
@@ -125,18 +125,18 @@ def test_packed_rows_have_the_losses_of_padded_ones(task):
     rows = task.train.rows[:8]
     together = packing.collate(rows)
     assert together["input_ids"].shape == (1, sum(len(row.ids) for row in rows))
-    losses, expected = (by.losses(model, by.collate(rows), chance()) for by in (packing, task))
+    losses, expected = (by.losses(model, by.collate(rows), make_generator()) for by in (packing, task))
     torch.testing.assert_close(losses, expected)
 
 
 def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
     model, rows = task.model(0), torch.tensor([3, 1])
     batch = task.collate(task.train.rows[:6])
-    some, whole = (task.losses(model, batch, chance(), chosen)[0] for chosen in (rows, None))
+    some, whole = (task.losses(model, batch, make_generator(), chosen)[0] for chosen in (rows, None))
     torch.testing.assert_close(some, whole[rows])
     packing = Instructions(replace(RECIPE, packed=True), ROWS)
     with pytest.raises(ValueError, match="cannot take packed rows apart: set packed=false"):
-        packing.losses(model, packing.collate(task.train.rows[:6]), chance(), rows)
+        packing.losses(model, packing.collate(task.train.rows[:6]), make_generator(), rows)
 
 
 def test_the_metric_is_the_mean_over_all_held_out_answer_tokens(task):
@@ -151,7 +151,7 @@ def test_the_metric_is_the_mean_over_all_held_out_answer_tokens(task):
 def test_bf16_is_close_and_counted_in_fp32(task):
     model, reduced = task.model(0), Instructions(replace(RECIPE, precision="bf16"), ROWS)
     batch = task.collate(task.train.rows[:8])
-    exact, rounded = (by.losses(model, batch, chance())[1] for by in (task, reduced))
+    exact, rounded = (by.losses(model, batch, make_generator())[1] for by in (task, reduced))
     assert rounded.dtype == torch.float32
     assert not torch.equal(exact, rounded)
     torch.testing.assert_close(exact, rounded, rtol=0.05, atol=0.05)
@@ -197,7 +197,7 @@ def test_adapters_are_all_that_is_trained(based):
     optimizer = torch.optim.AdamW(one.parameters(), lr=0.01, weight_decay=0.1)
     for _ in range(2):  # the second half of an adapter starts at 0: the first has no gradient before it has moved
         optimizer.zero_grad()
-        based.losses(one, batch, chance())[0].mean().backward()
+        based.losses(one, batch, make_generator())[0].mean().backward()
         optimizer.step()
     for name, parameter in one.named_parameters():
         assert (parameter.grad is not None and bool(parameter.grad.any())) == (name in trained)
@@ -215,7 +215,7 @@ def test_a_model_of_your_own_is_read_with_its_tokenizer(task, tmp_path):
     assert torch.equal(vector(read.model(0)), vector(model))
     assert read.evaluate(read.model(0)) == pytest.approx(task.evaluate(model))
     batch = read.collate(read.train.rows[:4])
-    torch.testing.assert_close(read.losses(model, batch, chance()), task.losses(model, batch, chance()))
+    torch.testing.assert_close(read.losses(model, batch, make_generator()), task.losses(model, batch, make_generator()))
 
 
 # -- the probe ------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_exact_matches_are_what_greedy_decoding_gives(task):
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(25):
         optimizer.zero_grad()
-        task.losses(model, task.collate(task.train.rows[:12]), chance())[0].mean().backward()
+        task.losses(model, task.collate(task.train.rows[:12]), make_generator())[0].mean().backward()
         optimizer.step()
     rows = task.train.rows[:24]
     model.eval()

@@ -27,7 +27,7 @@ DATA = fashion.load()
 IMAGES = Images("fashion-mnist", some(DATA.train, 64), some(DATA.test, 60), (0.286,), (0.353,), fashion.CLASSES)
 
 
-def chance(seed=0):
+def make_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
@@ -40,8 +40,8 @@ def test_losses_are_one_per_image_and_their_mean_is_the_models_own(normalised):
     trained = task(normalised=normalised)
     model = trained.model(0)
     images, labels = trained.train.__getitems__(list(range(16)))
-    losses = trained.losses(model, (images, labels), chance())
-    output = model((images / 255 - 0.286) / 0.353, noise=torch.rand(16, 49, generator=chance()))
+    losses = trained.losses(model, (images, labels), make_generator())
+    output = model((images / 255 - 0.286) / 0.353, noise=torch.rand(16, 49, generator=make_generator()))
     assert losses.shape == (16,)
     assert output.mask.sum(1).tolist() == [37] * 16  # three quarters of 49 patches, rounded up
     torch.testing.assert_close(losses.mean(), output.loss, rtol=1e-4, atol=1e-5)
@@ -52,7 +52,7 @@ def test_losses_are_one_per_image_and_their_mean_is_the_models_own(normalised):
 def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch():
     trained, rows = task(augment="crop-flip"), torch.tensor([9, 2, 5])
     model, batch = trained.model(0).eval(), trained.train.__getitems__(list(range(16)))
-    some, whole = (trained.losses(model, batch, chance(1), chosen) for chosen in (rows, None))
+    some, whole = (trained.losses(model, batch, make_generator(1), chosen) for chosen in (rows, None))
     torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-5)
 
 
@@ -61,13 +61,13 @@ def test_masks_and_augmentation_depend_on_the_generator_alone():
     before = torch.get_rng_state()
     model = trained.model(0)
     batch = trained.train.__getitems__(list(range(16)))
-    generator = chance(1)
+    generator = make_generator(1)
     one, next_one = (trained.losses(model, batch, generator) for _ in range(2))
-    again, other = (trained.losses(model, batch, chance(seed)) for seed in (1, 2))
+    again, other = (trained.losses(model, batch, make_generator(seed)) for seed in (1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, next_one)
     assert not torch.equal(one, other)
-    assert not torch.equal(one, task().losses(model, batch, chance(1)))
+    assert not torch.equal(one, task().losses(model, batch, make_generator(1)))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -100,7 +100,7 @@ def test_the_error_is_over_the_held_out_images_with_masks_that_stay():
     assert not model.training
     pixels = torch.from_numpy(DATA.test.images[:40, None])
     with torch.inference_mode():
-        output = model((pixels / 255 - 0.286) / 0.353, noise=torch.rand(40, 49, generator=chance(0)))
+        output = model((pixels / 255 - 0.286) / 0.353, noise=torch.rand(40, 49, generator=make_generator(0)))
     assert error == pytest.approx(output.loss.item(), rel=1e-4)
     assert judged.evaluate(model) == error
     assert (judged.metric, judged.higher_is_better) == ("held-out reconstruction error", False)
@@ -140,7 +140,7 @@ def test_the_probe_is_judged_on_held_out_images_and_draws_nothing():
 
 def test_the_probe_solves_ridge_regression():
     """Against least squares with the penalty as further rows, column by column."""
-    generator = chance()
+    generator = make_generator()
     train, test = (torch.randn(n, 6, generator=generator) * torch.arange(1, 7) + 5 for n in (50, 200))
     train[:, 3], test[:, 3] = 2.0, 2.0  # says nothing
     labels = torch.randint(4, (50,), generator=generator)
@@ -167,7 +167,7 @@ def test_bf16_computes_in_bf16_and_gives_losses_in_fp32():
     plain, reduced = task(), task(precision="bf16")
     model = plain.model(0)
     batch = plain.train.__getitems__(list(range(16)))
-    exact, rounded = (by.losses(model, batch, chance()) for by in (plain, reduced))
+    exact, rounded = (by.losses(model, batch, make_generator()) for by in (plain, reduced))
     assert exact.dtype == rounded.dtype == torch.float32
     assert not torch.equal(exact, rounded)
     torch.testing.assert_close(exact, rounded, rtol=0.05, atol=0.05)
@@ -184,7 +184,7 @@ def test_pictures_in_folders_are_read_by_workers(tmp_path):
     recipe = replace(RECIPE, dataset="imagefolder", workers=1)
     trained = MaskedImages(recipe, data)
     model = trained.model(0)
-    losses = trained.losses(model, trained.train.__getitems__([0, 1, 2]), chance())
+    losses = trained.losses(model, trained.train.__getitems__([0, 1, 2]), make_generator())
     assert losses.isfinite().all()
     assert np.isfinite(trained.evaluate(model))
     assert trained.pictures([5])[1] == ["thing"]

@@ -13,7 +13,7 @@ from infobatch.core.weights import Weights
 from infobatch.lab.tasks.mixing import MixedLosses, PairLosses, erase, mix, smooth_labels
 
 
-def chance(seed=0):
+def make_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
@@ -26,7 +26,7 @@ LABELS = torch.tensor([0, 2, 1, 1, 0, 2])
 
 
 def test_mixup_is_a_weighted_sum_of_a_sample_and_its_partner():
-    mixed = mix(distinct(6), smooth_labels(LABELS, 3, 0.1), 0.4, 0.0, chance())
+    mixed = mix(distinct(6), smooth_labels(LABELS, 3, 0.1), 0.4, 0.0, make_generator())
     assert 0 < mixed.share < 1
     for i in range(6):
         torch.testing.assert_close(
@@ -37,7 +37,7 @@ def test_mixup_is_a_weighted_sum_of_a_sample_and_its_partner():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_cutmix_pastes_one_box_of_the_partner_and_its_share_is_counted_in_pixels(seed):
-    mixed = mix(distinct(6), smooth_labels(LABELS, 3, 0.0), 0.0, 1.0, chance(seed))
+    mixed = mix(distinct(6), smooth_labels(LABELS, 3, 0.0), 0.0, 1.0, make_generator(seed))
     boxes = set()
     for i in range(6):
         pasted = mixed.images[i] == 5 - i
@@ -53,7 +53,7 @@ def test_cutmix_pastes_one_box_of_the_partner_and_its_share_is_counted_in_pixels
 def test_of_both_chance_takes_one_and_the_middle_of_an_odd_batch_stays():
     kinds = set()
     for seed in range(30):
-        mixed = mix(distinct(5), smooth_labels(torch.arange(5), 5, 0.0), 0.5, 0.5, chance(seed))
+        mixed = mix(distinct(5), smooth_labels(torch.arange(5), 5, 0.0), 0.5, 0.5, make_generator(seed))
         kinds.add(bool((mixed.images[0] != mixed.images[0, 0, 0, 0]).any()))
         torch.testing.assert_close(mixed.images[2], torch.full((3, 16, 16), 2.0))
         torch.testing.assert_close(mixed.target[2], torch.eye(5)[2])
@@ -62,11 +62,13 @@ def test_of_both_chance_takes_one_and_the_middle_of_an_odd_batch_stays():
 
 def test_chance_comes_from_the_generator_alone_and_the_batch_is_not_changed():
     before, images = torch.get_rng_state(), distinct(6).contiguous()
-    one, again, other = (mix(images, smooth_labels(LABELS, 3, 0.0), 1.0, 1.0, chance(seed)) for seed in (1, 1, 2))
+    one, again, other = (
+        mix(images, smooth_labels(LABELS, 3, 0.0), 1.0, 1.0, make_generator(seed)) for seed in (1, 1, 2)
+    )
     assert torch.equal(one.images, again.images)
     assert one.share == again.share != other.share
     plain = torch.zeros(8, 3, 16, 16)
-    first, second, third = (erase(plain, 0.5, chance(seed)) for seed in (1, 1, 2))
+    first, second, third = (erase(plain, 0.5, make_generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, second)
     assert not torch.equal(first, third)
     assert torch.equal(torch.get_rng_state(), before)
@@ -76,7 +78,7 @@ def test_chance_comes_from_the_generator_alone_and_the_batch_is_not_changed():
 
 def test_erasing_fills_one_rectangle_of_about_the_given_share_of_images_with_noise():
     images = torch.full((400, 3, 32, 32), 9.0)
-    erased = erase(images, 0.25, chance())
+    erased = erase(images, 0.25, make_generator())
     changed = (erased != 9).any(1)
     touched = changed.flatten(1).any(1)
     assert 70 < touched.sum() < 130
@@ -94,7 +96,7 @@ def test_erasing_fills_one_rectangle_of_about_the_given_share_of_images_with_noi
 
 def test_the_expected_epoch_is_the_one_of_full_data_for_every_function_of_a_pair():
     """Six samples, of four of which two are left out: every subset, in every order, as one batch."""
-    value = torch.rand(6, 6, generator=chance(), dtype=torch.float64)
+    value = torch.rand(6, 6, generator=make_generator(), dtype=torch.float64)
     total, plain, cases = 0.0, 0.0, 0
     for kept in combinations(range(2, 6), 2):
         codes = np.array([1, 1, *(2 if i in kept else 0 for i in range(2, 6))], np.uint8)

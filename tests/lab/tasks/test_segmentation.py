@@ -23,7 +23,7 @@ NARROW = "upernet-resnet18-narrow"
 RECIPE = SegmentationRecipe("camvid", NARROW, 4, batch_size=8, lr=0.05, size=24, crop=24)
 
 
-def chance(seed=0):
+def make_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
@@ -80,7 +80,7 @@ def places(height, width):
 
 def test_a_cut_is_any_window_mirrored_half_of_the_time_and_labels_go_with_the_image():
     image, labels = places(8, 10)
-    recipe, generator, seen = replace(RECIPE, crop=6), chance(), []
+    recipe, generator, seen = replace(RECIPE, crop=6), make_generator(), []
     for _ in range(300):
         cut, classes = random_cut(image, labels, recipe, generator)
         assert torch.equal(cut[0], classes.float())
@@ -95,7 +95,7 @@ def test_a_cut_is_any_window_mirrored_half_of_the_time_and_labels_go_with_the_im
 
 def test_what_an_image_lacks_is_zero_and_not_labelled():
     image, labels = places(4, 9)
-    cut, classes = random_cut(image + 1, labels, replace(RECIPE, crop=6), chance())
+    cut, classes = random_cut(image + 1, labels, replace(RECIPE, crop=6), make_generator())
     assert (cut.shape, classes.shape) == ((3, 6, 6), (6, 6))
     assert not cut[:, 4:].any()
     assert (classes[4:] == 255).all()
@@ -104,7 +104,7 @@ def test_what_an_image_lacks_is_zero_and_not_labelled():
 
 def test_images_are_scaled_by_chance_within_bounds():
     image, labels = torch.ones(3, 10, 20), torch.zeros(10, 20, dtype=torch.uint8)
-    recipe, generator = replace(RECIPE, crop=60, smallest=0.5, largest=2.0), chance()
+    recipe, generator = replace(RECIPE, crop=60, smallest=0.5, largest=2.0), make_generator()
     heights = []
     for _ in range(200):
         cut, classes = random_cut(image, labels, recipe, generator)
@@ -115,7 +115,7 @@ def test_images_are_scaled_by_chance_within_bounds():
     assert (min(heights), max(heights)) == (5, 20)
     # Scaled labels are the nearest ones, never a mixture.
     image, labels = places(4, 4)
-    _, classes = random_cut(image, labels, replace(RECIPE, crop=8, smallest=2.0, largest=2.0), chance())
+    _, classes = random_cut(image, labels, replace(RECIPE, crop=8, smallest=2.0, largest=2.0), make_generator())
     doubled = labels.repeat_interleave(2, 0).repeat_interleave(2, 1)
     assert torch.equal(classes, doubled) or torch.equal(classes, doubled.flip(1))
 
@@ -124,7 +124,7 @@ def test_cuts_depend_on_the_generator_alone(task):
     before = torch.get_rng_state()
     image, labels = (part[:, :20] if part.ndim == 3 else part[:20] for part in task.train[0])
     recipe = replace(RECIPE, crop=16, smallest=0.8, largest=1.2)
-    one, again, other = (random_cut(image.float(), labels, recipe, chance(seed))[0] for seed in (1, 1, 2))
+    one, again, other = (random_cut(image.float(), labels, recipe, make_generator(seed))[0] for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert torch.equal(torch.get_rng_state(), before)
@@ -138,7 +138,7 @@ def test_the_auxiliary_head_sees_the_third_stage_in_training_only(task, name, wi
     model = Segmentation(replace(RECIPE, model=name), task.data).model(0)
     seen = []
     model.auxiliary.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].shape))
-    images = torch.rand(2, 3, 32, 64, generator=chance())
+    images = torch.rand(2, 3, 32, 64, generator=make_generator())
     with torch.no_grad():
         assert [logits.shape for logits in model.train()(images)] == [(2, 11, 32, 64)] * 2
         assert [logits.shape for logits in model.eval()(images)] == [(2, 11, 32, 64)]
@@ -168,7 +168,7 @@ def scaled(task, images):
 
 
 def cut_by_hand(task, samples, seed):
-    generator = chance(seed)
+    generator = make_generator(seed)
     cuts = [random_cut(scaled(task, image), labels, task.recipe, generator) for image, labels in samples]
     return (torch.stack(parts) for parts in zip(*cuts, strict=True))
 
@@ -179,7 +179,7 @@ def test_losses_are_one_per_sample_of_both_heads_of_normalised_cuts(task, auxili
     model = task.model(0).train()
     samples = [task.train[i] for i in range(4)]
     samples[2] = (samples[2][0], torch.full_like(samples[2][1], 255))
-    losses = task.losses(model, task.collate(samples), chance(5))
+    losses = task.losses(model, task.collate(samples), make_generator(5))
     images, labels = cut_by_hand(task, samples, 5)
     heads = model(images)
     assert len(heads) == (2 if auxiliary else 1)
@@ -194,13 +194,13 @@ def test_losses_are_one_per_sample_of_both_heads_of_normalised_cuts(task, auxili
 def test_a_batch_of_one_image_trains_although_batch_norm_needs_two(task):
     task = Segmentation(replace(RECIPE, size=64, crop=64), task.data)
     model, sample = task.model(0).train(), task.train[0]
-    losses = task.losses(model, [sample], chance(5))
+    losses = task.losses(model, [sample], make_generator(5))
     assert losses.shape == (1,)
     losses.mean().backward()
     single = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     # To the last bit the same: the pooled features of twins are normalised to 0, where the ReLU after it has its kink.
-    image, labels = random_cut(task._normalise(sample[0]), sample[1], task.recipe, chance(5))
+    image, labels = random_cut(task._normalise(sample[0]), sample[1], task.recipe, make_generator(5))
     images = torch.stack([image, image]).contiguous(memory_format=torch.channels_last)
     twins = with_auxiliary(*model(images), torch.stack([labels, labels]))
     torch.testing.assert_close(losses.expand(2), twins)
@@ -208,14 +208,14 @@ def test_a_batch_of_one_image_trains_although_batch_norm_needs_two(task):
     for one, parameter in zip(single, model.parameters(), strict=True):
         torch.testing.assert_close(one, parameter.grad)
     model.zero_grad()
-    task.losses(model, [task.train[i] for i in range(4)], chance(5)).mean().backward()
+    task.losses(model, [task.train[i] for i in range(4)], make_generator(5)).mean().backward()
     usual = max(parameter.grad.norm() for parameter in model.parameters())
     assert max(gradient.norm() for gradient in single) < 3 * usual  # nothing is divided by the twins' variance, 0
 
 
 def test_losses_of_some_rows_are_those_they_have_in_the_whole_batch(task):
     model, samples, rows = task.model(0).eval(), [task.train[i] for i in range(4)], torch.tensor([3, 1])
-    some, whole = (task.losses(model, samples, chance(1), chosen) for chosen in (rows, None))
+    some, whole = (task.losses(model, samples, make_generator(1), chosen) for chosen in (rows, None))
     torch.testing.assert_close(some, whole[rows], rtol=1e-4, atol=1e-5)
 
 
@@ -224,8 +224,8 @@ def test_dropout_draws_from_the_given_generator(task):
     model, samples = dropping.model(0).train(), [task.train[i] for i in range(2)]
     before = torch.get_rng_state()
     with torch.no_grad():
-        one, again = (dropping.losses(model, samples, chance(1)) for _ in range(2))
-        whole = task.losses(task.model(0).train(), samples, chance(1))  # the same cuts
+        one, again = (dropping.losses(model, samples, make_generator(1)) for _ in range(2))
+        whole = task.losses(task.model(0).train(), samples, make_generator(1))  # the same cuts
     assert torch.equal(one, again)
     assert not torch.allclose(one, whole)
     assert torch.equal(torch.get_rng_state(), before)
@@ -236,7 +236,7 @@ def test_bf16_computes_in_bf16_and_gives_losses_in_fp32_and_fp16_needs_a_gpu(tas
     model, samples = task.model(0).train(), [task.train[i] for i in range(4)]
     kinds = []
     model.head.register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
-    exact, rounded = (by.losses(model, samples, chance()) for by in (task, reduced))
+    exact, rounded = (by.losses(model, samples, make_generator()) for by in (task, reduced))
     assert kinds == [torch.float32, torch.bfloat16]
     assert rounded.dtype == torch.float32
     torch.testing.assert_close(exact, rounded, rtol=0.1, atol=0.1)
@@ -252,7 +252,7 @@ class Colour(nn.Module):
 
     def __init__(self, classes):
         super().__init__()
-        self.register_buffer("mixture", torch.randn(classes, 3, generator=chance(8)))
+        self.register_buffer("mixture", torch.randn(classes, 3, generator=make_generator(8)))
 
     def forward(self, images):
         return [torch.einsum("kc,bchw->bkhw", self.mixture, images)]
@@ -350,5 +350,5 @@ def test_eighty_thousand_iterations_become_forty_eight():
     for epoch in range(epochs):
         data.set_epoch(epoch)
         made += -(-len(data.sampler) // batch)
-        data.update(torch.rand(len(data.sampler), generator=chance(epoch)), torch.tensor(list(data.sampler)))
+        data.update(torch.rand(len(data.sampler), generator=make_generator(epoch)), torch.tensor(list(data.sampler)))
     assert (epochs, epochs * -(-images // batch), made) == (63, 79_632, 47_832)
