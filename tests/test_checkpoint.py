@@ -40,7 +40,7 @@ def trained(size: int = 23, **options: Any) -> InfoBatch:
     return train_data
 
 
-def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+def test_a_saved_state_is_loaded_unchanged(tmp_path: Path) -> None:
     state = some_state()
     path = tmp_path / "new" / "folder" / "last.pt"
     checkpoint.save(state, path)
@@ -113,7 +113,7 @@ def test_objects_are_refused(tmp_path: Path) -> None:
         checkpoint.load(tmp_path / "odd.pt")
 
 
-def test_what_is_not_a_dict_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_a_dict_is_refused(tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "list.pt")
 
     with pytest.raises(ValueError, match="holds a list"):
@@ -217,7 +217,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(part: str) -> None:
 
 
 @pytest.mark.parametrize("state", [{}, {"version": "1"}, [], {"version": None}])
-def test_what_is_no_state_is_refused(state: Any) -> None:
+def test_values_that_are_no_states_are_refused(state: Any) -> None:
     with pytest.raises(ValueError, match="not the state of an InfoBatch"):
         trained().load_state_dict(state)
 

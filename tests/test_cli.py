@@ -158,7 +158,7 @@ EPOCHS = ["--set", "epochs=2", "--set", "samples=300"]
         (["list", "method"], "did you mean 'methods'?"),
     ],
 )
-def test_wrong_arguments_are_told_with_what_is_right(arguments, message, tmp_path, monkeypatch):
+def test_wrong_arguments_are_named_with_a_remedy(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = call(*arguments)
     assert done.exit_code == 2

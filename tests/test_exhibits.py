@@ -73,7 +73,7 @@ def test_sounds_and_encoded_pictures_as_bytes() -> None:
         ("x" * (LARGEST + 1), "render gave 400,025 characters for sample 7"),
     ],
 )
-def test_what_cannot_be_shown_is_said_in_its_place(content: Any, message: str) -> None:
+def test_content_that_cannot_be_shown_is_replaced_by_an_error(content: Any, message: str) -> None:
     shown = show(lambda index: content, 7)
     assert shown.startswith('<p class="failure">')
     assert message in shown

@@ -21,7 +21,7 @@ def test_an_error_while_writing_leaves_the_file_of_before_and_nothing_else(tmp_p
     assert os.listdir(tmp_path) == ["kept.txt"]
 
 
-def test_a_text_replaces_what_a_link_points_to_and_folders_are_made(tmp_path):
+def test_a_text_replaces_the_target_of_a_link_and_folders_are_made(tmp_path):
     target = tmp_path / "new" / "folder" / "text.json"
     link = tmp_path / "link.json"
     link.symlink_to(target)
@@ -30,7 +30,7 @@ def test_a_text_replaces_what_a_link_points_to_and_folders_are_made(tmp_path):
     assert target.read_text(encoding="utf-8") == "ratio ½ ÷ δ"
 
 
-def test_what_killed_writers_left_long_ago_is_removed_and_what_is_being_written_is_not(tmp_path):
+def test_old_files_of_killed_writers_are_removed_and_files_being_written_are_not(tmp_path):
     old, new, other = (tmp_path / name for name in (".a.txt.1.part", ".a.txt.2.part", ".b.txt.1.part"))
     for part in (old, new, other):
         part.touch()

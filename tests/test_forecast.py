@@ -80,7 +80,7 @@ def test_more_noise_never_saves_less_and_costs_what_it_says():
     assert by_label["infobatch-quantile"].saving == pytest.approx(0.475 * 17 / 20, abs=0.01)
 
 
-def test_it_says_plainly_where_nothing_is_to_be_gained():
+def test_the_advice_says_where_there_is_little_to_gain():
     spread = trained(2, skewed=False).forecast()
     assert spread.advice.startswith("Losses are spread out: at noise 0.2 you would save 15 %")
     assert "There is little to gain here." in str(spread)
@@ -109,7 +109,7 @@ def test_before_anything_is_scored_it_says_when_to_call():
 
 
 @given(share=st.floats(0, 0.9), rate=st.floats(0, 3), noise=st.floats(0, 1))
-def test_what_grows_stays_between_now_and_the_most_there_is(share, rate, noise):
+def test_growing_shares_stay_between_the_current_share_and_the_top(share, rate, noise):
     floor, top = bounds("infobatch-adaptive", {"noise": noise})
     later = [grow_share(share, floor, top, rate, now=2, epoch=epoch) for epoch in range(2, 30)]
     assert later[0] == pytest.approx(share)

@@ -28,7 +28,7 @@ def test_a_record_becomes_one_line_of_json_without_the_scores_and_back():
     assert again.further[0].name == "probe"
 
 
-def test_a_run_can_be_judged_by_what_else_was_measured():
+def test_a_run_can_be_judged_by_a_further_measure():
     first, other = run(further=FURTHER), run(seed=4)
     [[judged]] = group_by_further_measure([first, other])
     assert (judged.metric, judged.value, judged.higher_is_better) == ("probe", 4.5, False)

@@ -57,7 +57,7 @@ def test_asking_changes_nothing() -> None:
     assert data.state_dict()["checksum"] == other.state_dict()["checksum"]
 
 
-def test_without_a_history_it_is_said_what_is_missing() -> None:
+def test_columns_that_need_a_history_say_so() -> None:
     table = trained(history=False).table()
     assert list(table) == ["index", "score"]
     with pytest.raises(KeyError, match=r"suspicion is computed from the scores of every epoch.*history=True"):
@@ -66,7 +66,7 @@ def test_without_a_history_it_is_said_what_is_missing() -> None:
         table["scores"]
 
 
-def test_csv_holds_every_number_and_nothing_for_what_is_not_known(tmp_path: Path) -> None:
+def test_csv_holds_every_number_and_empty_cells_for_unknown_ones(tmp_path: Path) -> None:
     table = SampleTable(np.array([0.125, np.nan, 1e-9], np.float32))
     table.to_csv(tmp_path / "new" / "samples.csv")
     assert (tmp_path / "new" / "samples.csv").read_text() == "index,score\n0,0.125\n1,\n2,1e-09\n"
@@ -88,7 +88,7 @@ def test_parquet_comes_back_exactly(tmp_path: Path) -> None:
         assert np.array_equal(back[name].to_numpy(), table[name])
 
 
-def test_without_pyarrow_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load = builtins.__import__
 
     def refuse(name: str, *arguments: Any, **options: Any) -> Any:

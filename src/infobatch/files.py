@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-_ABANDONED = 3600.0  # seconds after which a half-written file has no writer any more
+_ABANDONED = 3600.0  # seconds without a change after which a half-written file counts as abandoned
 
 
 @contextlib.contextmanager

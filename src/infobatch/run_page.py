@@ -102,7 +102,7 @@ def write_page(
 
 
 def _snapshot(state: Mapping[str, Any]) -> tuple[dict[str, Any], states.Snapshot]:
-    """A state's arguments and content; the scores of an epoch that is over are added to the history if they lack."""
+    """A state's arguments and content; the history also gets the scores of an epoch that ended but is not in it yet."""
     identity, snapshot = states.read_alone(state)
     history = snapshot.score_history
     if history is not None and snapshot.complete and snapshot.done:

@@ -48,14 +48,14 @@ def test_a_state_gets_a_page_beside_it_or_where_it_is_wanted(state: Path) -> Non
     assert '"labels":["cat","dog"]' in wanted.read_text(encoding="utf-8")
 
 
-def test_without_a_history_it_is_said(tmp_path: Path) -> None:
+def test_a_missing_history_is_mentioned(tmp_path: Path) -> None:
     checkpoint.save(InfoBatch(range(5), 3).state_dict(), tmp_path / "last.pt")
     code, output = call(tmp_path / "last.pt")
     assert code == 0
     assert "No history was kept" in output
 
 
-def test_what_is_wrong_is_told_and_no_page_is_written(state: Path) -> None:
+def test_wrong_arguments_are_named_and_no_page_is_written(state: Path) -> None:
     short = state.with_name("labels.txt")
     short.write_text("cat\n")
     damaged = state.with_name("damaged.pt")

@@ -24,14 +24,14 @@ def test_a_small_picture_keeps_every_pixel(channels: int) -> None:
     np.testing.assert_array_equal(decoded(encode(image, 0)), image[..., 0] if channels == 1 else image)
 
 
-def test_a_large_one_is_made_small_and_keeps_its_shape() -> None:
+def test_a_large_picture_is_made_small_and_keeps_its_shape() -> None:
     assert decoded(encode(np.zeros((300, 600, 3), np.uint8), 0)).shape == (THUMBNAIL // 2, THUMBNAIL, 3)
 
 
 @pytest.mark.parametrize(
     "image", [np.zeros((4, 4, 3)), np.zeros((4, 4), np.uint8), np.zeros((3, 4, 5), np.uint8), [[0]]]
 )
-def test_what_is_no_picture_is_told(image: object) -> None:
+def test_arrays_that_are_no_pictures_are_refused(image: object) -> None:
     with pytest.raises(ValueError, match=r"pictures\[7\] must be an array of height × width × 1, 3 or 4 bytes, got "):
         encode(image, 7)
 

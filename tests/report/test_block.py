@@ -38,7 +38,7 @@ def test_ranks_keep_their_order(values: list[float]) -> None:
             assert exact[i] <= exact[j] or steps[i] >= steps[j]
 
 
-def test_the_top_of_a_million_is_told_apart() -> None:
+def test_the_top_60_of_a_million_have_different_steps() -> None:
     steps = tail_steps(np.arange(1_000_000.0))
     assert steps.dtype == np.uint16
     assert len(set(steps[-60:].tolist())) == 60

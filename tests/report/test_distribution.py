@@ -21,7 +21,7 @@ def test_shares_add_up_and_edges_hold_all(epochs: list[list[float]]) -> None:
     assert all(0 <= place <= BINS and np.isfinite(value) for place, value in made["ticks"])
 
 
-def test_what_lies_together_is_in_one_place() -> None:
+def test_equal_scores_share_their_bins() -> None:
     made = bin_scores([4], [(np.array([0.001, 1.0, 10.0]), np.array([0.0, 90.0, 10.0]))])
     assert made["epochs"] == [4]
     assert [value for _, value in made["ticks"]] == [1.0, 10.0]

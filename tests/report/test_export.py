@@ -60,7 +60,7 @@ def test_the_ending_says_the_format(tmp_path: Path, ending: str) -> None:
     assert (tmp_path / f"figure{ending}").read_bytes().startswith(MAGIC[ending])
 
 
-def test_another_ending_is_told(tmp_path: Path) -> None:
+def test_other_endings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"path must end in one of \.png, \.pdf, \.svg, .* got .*figure\.gif"):
         export.figure(Results.of(runs(), 0.5), tmp_path / "figure.gif")
 

@@ -19,7 +19,7 @@ def read(paths):
         return list(csv.DictReader(file))
 
 
-def test_savings_are_time_saved_and_what_it_cost_as_means_over_the_seeds(tmp_path):
+def test_savings_are_mean_time_saved_and_mean_cost_over_the_seeds(tmp_path):
     short = [run(method, seed, epochs=5) for method in ("full", "infobatch") for seed in range(3)]
     rows = read(figures.savings([short, runs(["full", "infobatch"], range(2))], tmp_path / "figure-4b"))
     assert [row["epochs"] for row in rows] == ["5", "12"]

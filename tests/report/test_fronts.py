@@ -71,7 +71,7 @@ def test_methods_come_by_family_step_mode_and_saving() -> None:
     assert [point.steps_stay for point in front.points[-4:]] == [False, True, True, False]
 
 
-def test_of_unfinished_sweeps_only_pairs_count() -> None:
+def test_only_pairs_of_unfinished_sweeps_count() -> None:
     records = [
         record
         for record in comparison()
@@ -87,7 +87,7 @@ def test_of_unfinished_sweeps_only_pairs_count() -> None:
     assert "| `ucb` | 0 | 30.0 % | 1.00 |  | shares no seed with full data |" in table
 
 
-def test_what_cannot_be_drawn_is_told() -> None:
+def test_comparisons_that_cannot_be_drawn_are_refused() -> None:
     lone = [record for record in comparison() if record.method != "full"]
     apart = [*lone, run("full", 7)]
     for records in (lone, apart, [run("full", 0)]):
@@ -225,7 +225,7 @@ def test_few_methods_have_no_correlation_and_old_records_no_noise(tmp_path: Path
     assert not (tmp_path / "none.png").exists()
 
 
-def test_diverged_methods_are_told_where_they_are_not_drawn(tmp_path: Path, words: None) -> None:
+def test_diverged_methods_are_not_drawn_but_counted_in_the_heading(tmp_path: Path, words: None) -> None:
     records = [
         replace(r, values=(*r.values[:-1], math.nan)) if (r.method, r.seed) == ("infobatch", 1) else r
         for r in comparison()

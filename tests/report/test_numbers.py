@@ -11,5 +11,5 @@ def test_a_share_is_printed_with_its_digits_and_a_minus_sign(share, digits, text
     assert percent(share, digits) == text
 
 
-def test_what_is_not_finite_is_printed_as_such():
+def test_a_share_that_is_not_a_number_is_printed_as_nan():
     assert percent(float("nan")) == "nan %"

@@ -34,7 +34,7 @@ def test_pairs_are_of_the_shared_seeds_alone() -> None:
     assert not full.pairs
 
 
-def test_saved_is_against_what_full_data_took() -> None:
+def test_saved_is_measured_against_full_data() -> None:
     # A shortened schedule leaves out no sample of an epoch, and saves all the same.
     _, shortened = outcomes([run("full", 0), run("full-shortened", 0, epochs=9, kept=(10_000,) * 9, saving=0.0)])
     assert shortened.saved == pytest.approx(0.25)
@@ -52,7 +52,7 @@ def test_two_seeds_have_a_mean_and_no_band() -> None:
     assert Band.of([[1.0, 2.0], [3.0, 2.0]]) == Band((2.0, 2.0), None)
 
 
-def test_a_band_goes_as_far_as_all_its_seeds_and_survives_what_is_no_number() -> None:
+def test_a_band_ends_with_its_shortest_seed_and_survives_values_that_are_not_finite() -> None:
     band = Band.of([[1.0, math.nan, 3.0], [2.0, 2.0], [1.5, 2.0]])
     assert band.mean[0] == 1.5
     assert math.isnan(band.mean[1])
@@ -98,7 +98,7 @@ def test_a_lower_metric_can_be_the_better_one() -> None:
         ({"seed": 1, "histograms": ((1, 2),) * 12}, "must have 48 counts for each of the 12 epochs, or be empty"),
     ],
 )
-def test_what_is_no_comparison_is_told(other: dict[str, object], message: str) -> None:
+def test_runs_that_cannot_be_compared_are_refused(other: dict[str, object], message: str) -> None:
     first = run("full", 0)
     with pytest.raises(ValueError, match=message):
         outcomes([first, replace(first, **other)])
@@ -126,6 +126,6 @@ def test_the_noise_is_that_of_the_pairs_and_of_the_records_that_have_it() -> Non
     assert alone.noise is alone.noise_band is None
 
 
-def test_no_run_is_told() -> None:
+def test_an_empty_list_of_runs_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one run, got none"):
         outcomes([])

@@ -171,7 +171,7 @@ def test_a_method_with_one_seed_among_others_has_no_verdict(tmp_path: Path) -> N
     assert "One seed is a demonstration" not in reader.text
 
 
-def test_what_else_was_measured_has_a_table_of_its_own(tmp_path: Path) -> None:
+def test_further_measures_have_a_table_of_their_own(tmp_path: Path) -> None:
     def measured(record: RunRecord) -> RunRecord:
         better = 0.01 * record.seed + (0.1 if record.method == "infobatch" else 0)
         return replace(record, further=(Measure(f"error {EVIL}", 0.5 - better, False),))
@@ -184,7 +184,7 @@ def test_what_else_was_measured_has_a_table_of_its_own(tmp_path: Path) -> None:
     assert "Also measured" not in Reader(path.read_text("utf-8")).text
 
 
-def test_missing_runs_are_told(tmp_path: Path) -> None:
+def test_a_note_names_missing_runs(tmp_path: Path) -> None:
     lone = read(tmp_path, runs(["infobatch"]))
     assert "There is no run on full data" in lone.text
     assert "no verdict" in lone.text
@@ -193,7 +193,7 @@ def test_missing_runs_are_told(tmp_path: Path) -> None:
     assert "InfoBatch shares no seed with full data" in apart.text
 
 
-def test_a_diverged_run_is_told_and_gives_no_verdict(tmp_path: Path) -> None:
+def test_a_note_names_diverged_runs_and_there_is_no_verdict(tmp_path: Path) -> None:
     records = [
         replace(r, values=(50.0,) * 11 + (math.nan,)) if r.seed == 3 and r.method == "random" else r for r in runs()
     ]
@@ -206,7 +206,7 @@ def test_a_diverged_run_is_told_and_gives_no_verdict(tmp_path: Path) -> None:
     assert random["value"]["mean"][0] is not None
 
 
-def test_times_that_cannot_be_trusted_are_told(tmp_path: Path) -> None:
+def test_a_note_warns_of_times_that_cannot_be_trusted(tmp_path: Path) -> None:
     records = runs(["full", "infobatch"])
     assert "trust the times" not in read(tmp_path, records).text
     slow = replace(records[0], times=(9 * records[0].times[0], *records[0].times[1:]))
@@ -275,7 +275,7 @@ def test_records_without_scores_and_samples_leave_that_section_out(tmp_path: Pat
     assert reader.data["picked"] is None
 
 
-def test_pictures_are_shown_where_there_are_some(tmp_path: Path) -> None:
+def test_samples_with_pictures_show_them(tmp_path: Path) -> None:
     image = np.zeros((4, 4, 3), np.uint8)
     reader = read(tmp_path, runs(["full", "infobatch"]), pictures={100: (image, "a bag"), 9999: (image, "unused")})
     [shown] = reader.attributes("img")
@@ -333,7 +333,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_colours_can_be_told_from_what_is_behind_them(dark: bool) -> None:
+def test_colours_stand_out_from_their_background(dark: bool) -> None:
     style = resources.files("infobatch.report").joinpath("page.css").read_text(encoding="utf-8")
     colours = dict(
         re.findall(r"--([\w-]+): (#\w{6})", style.split("@media (prefers-color-scheme: dark)")[dark].split("* {")[0])

@@ -33,7 +33,7 @@ def test_on_a_terminal_every_run_has_a_live_bar():
     assert all(part in last[1] for part in ("Full data", "epoch 4/4", "100% of the data", "4.0 s"))
 
 
-def test_the_expected_saving_is_told_as_soon_as_it_is_known():
+def test_the_expected_saving_is_shown_as_soon_as_it_is_known():
     known = replace(END, saving=0.314)
     assert "( 60%), saving 31% in all  loss" in output(False, known)
     assert "60% of the data, saving 31% in all" in output(True, known)
@@ -78,7 +78,7 @@ def test_a_run_that_goes_on_and_one_that_begins_anew_count_from_where_they_are()
     assert (str(left), left.share) == ("0 s", 1.0)
 
 
-def test_lines_and_bars_tell_the_time_left():
+def test_lines_and_bars_show_the_time_left():
     clock = Clock()
     left = TimeLeft(4, clock)
     clock.now = 7.0

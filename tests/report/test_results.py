@@ -19,7 +19,7 @@ def test_a_sound_comparison_of_one_method_needs_no_note() -> None:
     assert notes(runs(["full", "infobatch"], range(5))) == ""
 
 
-def test_several_methods_are_not_corrected_for_and_the_reader_is_told() -> None:
+def test_a_note_says_that_several_methods_are_not_corrected_for() -> None:
     text = notes(runs(["full", "infobatch", "random", "infobatch-quantile"], range(5)))
     assert text == "Each interval holds at 95 % for its own method: there is no correction for comparing 3 methods."
 
@@ -31,7 +31,7 @@ def test_few_seeds_are_no_result(seeds: int, begins: str) -> None:
     assert note.loud
 
 
-def test_a_margin_that_was_not_fixed_before_the_runs_is_told() -> None:
+def test_a_note_says_that_the_margin_was_not_fixed_before_the_runs() -> None:
     records = runs(["full", "infobatch"], range(3))
     assert notes(records, fixed=False) == "The margin was not fixed before the runs: verdicts depend on it."
 
@@ -46,7 +46,7 @@ def test_runs_that_did_not_take_turns_are_named() -> None:
     assert pruned.ideal is not None
 
 
-def test_figures_are_of_the_shared_seeds_and_the_reader_is_told() -> None:
+def test_figures_come_from_the_shared_seeds_and_a_note_says_so() -> None:
     results = Results.of([*runs(["full"], range(3)), *runs(["infobatch"], range(4))], 0.5)
     _, pruned = results.methods
     assert [record.seed for record in pruned.compared] == [0, 1, 2]
@@ -58,7 +58,7 @@ def test_figures_are_of_the_shared_seeds_and_the_reader_is_told() -> None:
     )
 
 
-def test_further_measures_are_told_of_the_same_methods() -> None:
+def test_further_measures_judge_the_same_methods() -> None:
     measured = [
         replace(record, further=(Measure("faithfulness", record.value / 2, True),))
         for record in runs(["full", "infobatch", "random"], range(3))

@@ -34,7 +34,7 @@ def test_verdicts_over_the_seeds_that_methods_share():
     assert rows_of(verdict_table(Results.of([*records, more], 0.5))) == rows
 
 
-def test_a_speed_up_is_told_of_runs_that_took_turns_alone():
+def test_only_runs_that_took_turns_have_a_speed_up():
     alone = replace(PRUNED, beside=("infobatch",))
     assert "89.00 (1)" in rows_of(verdict_table(Results.of([FULL, alone], 0.5)))
     assert "89.00 (1) 1.25 ×" in rows_of(
@@ -90,7 +90,7 @@ def rows_of(table, width=200):
     return [" ".join(line.split()) for line in file.getvalue().splitlines() if line.strip()]
 
 
-def test_what_else_was_measured_has_its_own_differences():
+def test_further_measures_have_their_own_differences():
     def run(record, seed, error, probe):
         measures = (Measure("error", error, False), *([Measure("probe, %", probe, True)] if probe else []))
         return replace(record, seed=seed, further=measures)

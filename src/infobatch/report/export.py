@@ -59,10 +59,10 @@ def _row(outcome: Outcome, verdict: str) -> list[object]:
 
 
 def epochs(results: Results, path: str | Path) -> None:
-    """A line per run and epoch, in ``COLUMNS``; ``epoch`` counts from 1 and ``samples`` adds ``kept`` up.
+    """Write a line per run and epoch, with the columns ``COLUMNS``; ``samples`` is the sum of ``kept`` so far.
 
-    Where records have the noise factor, there is a column for it. The numbers are written in full: read back, they are
-    the same.
+    Epochs count from 1. The noise factor has a column where records hold it. Numbers are written in full precision:
+    reading them gives the same numbers.
     """
     columns = (*COLUMNS, "noise") if any(run.noise for run in results.runs) else COLUMNS
     with Path(path).open("w", encoding="utf-8", newline="") as file:

@@ -16,7 +16,7 @@ from .statistics import FEWEST, Difference, pair_runs, t_quantile
 class Band:
     """A mean over seeds per epoch, and how far its 95 % interval reaches to either side.
 
-    Fewer than three seeds have no interval: with two it would be 13 standard errors long and dwarf every curve.
+    Fewer than three seeds have no interval: with two it would reach 13 standard errors and dwarf every curve.
     """
 
     mean: tuple[float, ...]

@@ -227,7 +227,7 @@ def _format_range(values: Sequence[float]) -> str:
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
-    """Mean ± sample standard deviation; one value alone has no deviation, and values that are not finite no mean.
+    """Mean ± sample standard deviation; one value stands alone, and a value that is not finite gives "not a number".
 
     >>> _spread([0.25], 2), _spread([1.0, 2.0, 3.0], 2), _spread([1.0, float("nan")], 2)
     ('0.25', '2.00 ± 1.00', 'not a number')
