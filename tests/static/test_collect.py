@@ -90,7 +90,7 @@ def test_batches_by_name_and_a_layer_by_name(data: TensorDataset) -> None:
     images, labels = data.tensors
     batches = [{"pixel_values": images[i : i + 30], "labels": labels[i : i + 30]} for i in range(0, N, 30)]
     model = Named()
-    with pytest.raises(ValueError, match=r"layer must be the last one.*ran 0 times.*layer=model"):
+    with pytest.raises(ValueError, match=r"layer must be the last layer.*ran 0 times.*layer=model"):
         collect(model, batches)
     found = collect(model, batches, layer=model.classifier)
     assert found.labels.tolist() == labels.tolist()
@@ -129,7 +129,7 @@ def test_a_model_without_a_last_linear_layer_says_so(data: TensorDataset) -> Non
     with pytest.raises(ValueError, match=r"Sequential has no torch\.nn\.Linear"):
         collect(nn.Sequential(nn.Flatten()), DataLoader(data))
     scaled = nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.LogSoftmax(1))
-    with pytest.raises(ValueError, match="layer must be the last one"):
+    with pytest.raises(ValueError, match="layer must be the last layer"):
         collect(scaled, DataLoader(data, batch_size=16))
 
 

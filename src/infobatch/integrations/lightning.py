@@ -287,7 +287,7 @@ def epochs(train_data: InfoBatch, loader: Any) -> Iterator[int]:
     """The epochs still to train, in place of ``range(num_epochs)``, with a loader from ``fabric.setup_dataloaders``.
 
     Such a loader counts epochs from 0 in every run and passes its count to the sampler: this sets the count to the
-    epoch at which ``train_data`` stands after ``fabric.load``. In a resumed epoch ``len(loader)`` is what is left of it.
+    epoch at which ``train_data`` stands after ``fabric.load``. In a resumed epoch ``len(loader)`` is what is left.
     """
     if not hasattr(loader, "_num_iter_calls") or sampler_of(loader) is not train_data.sampler:
         raise ValueError(

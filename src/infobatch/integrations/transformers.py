@@ -445,7 +445,7 @@ class InfoBatchMixin(_Trainer):
         return row_losses(logits, labels, shift=self._shifts, lengths=rows.lengths, label_smoothing=smoothing)
 
     def _learn_loss(self, batch: Mapping[str, Any]) -> None:
-        """Learn from the first batch with a target how the model computes its loss; raise unless it is the rows' mean."""
+        """Learn from a first batch with a target how the model computes its loss; raise unless it is the rows' mean."""
         if self.compute_loss_func is not None or (self.label_smoother is None and self._has_fused_head):
             self._loss_is_known = True
             return

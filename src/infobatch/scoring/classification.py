@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 
-LEAST_SHARE = 0.1  # of a sample in its two mixed inputs, as far as its score goes
+LEAST_SHARE = 0.1  # a sample with a smaller share of its two mixed inputs is scored as if it had this share
 
 
 def cross_entropy(logits: torch.Tensor, target: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
@@ -42,16 +42,16 @@ def binary_cross_entropy(
     weight: torch.Tensor | None = None,
     pos_weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Every class a yes-or-no question of its own: the mean over classes of each sample, or their sum.
+    """Binary cross-entropy of each sample, with each class a yes-or-no question: the mean over classes, or the sum.
 
-    Labels become the off value s/C and the on value 1 - s + s/C; a target of the logits' shape is taken as it is.
-    ``threshold`` makes a target 1 above it and 0 else. ``weight`` and ``pos_weight`` are torch's.
+    Labels become the off value s/C and the on value 1 - s + s/C; a target of the logits' shape is used as it is.
+    ``threshold`` makes targets above it 1 and all others 0. ``weight`` and ``pos_weight`` are torch's.
 
     >>> binary_cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
     tensor([0.4100])
     """
     if target.shape != logits.shape:
-        target = _smoothed(_labels(logits, target), logits, smoothing)
+        target = _smooth_labels(_labels(logits, target), logits, smoothing)
     if threshold is not None:
         target = (target > threshold).to(target.dtype)
     loss = F.binary_cross_entropy_with_logits(logits, target, weight, pos_weight=pos_weight, reduction="none")
@@ -61,9 +61,9 @@ def binary_cross_entropy(
 def mixed_score(probability: torch.Tensor, target: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     """Scores of samples that were mixed in pairs i and j = B-1-i with one λ a pair (appendix A.3).
 
-    What is wrong about sample i's class y_i, in both inputs that show sample i, is traced back to it:
-    score_i = |t_i[y_i] - p_i[y_i]| + |t_j[y_i] - p_j[y_i]|. ``probability`` p is what the model gives the mixed inputs,
-    ``target`` t their mixed targets, ``label`` y the labels before mixing.
+    The score of sample i adds the errors at its class y_i in both inputs that show it:
+    score_i = |t_i[y_i] - p_i[y_i]| + |t_j[y_i] - p_j[y_i]|. ``probability`` p is the model's output for the mixed
+    inputs, ``target`` t their mixed targets, ``label`` y the labels before mixing.
 
     >>> p, t = torch.tensor([[0.7, 0.3], [0.4, 0.6]]), torch.tensor([[0.7, 0.3], [0.3, 0.7]])
     >>> mixed_score(p, t, torch.tensor([0, 1]))
@@ -77,9 +77,9 @@ def mixed_score(probability: torch.Tensor, target: torch.Tensor, label: torch.Te
 def mixed_score_per_element(probability: torch.Tensor, target: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
     """Scores of samples that were mixed in pairs i and j = B-1-i, each input with a λ of its own (the authors' code).
 
-    With s = max_c |t_c - p_c|, score_i = (s_i + s_j) / (λ_i + 1 - λ_j): the error of both inputs by how much of sample
-    i they show. ``share`` is λ. A sample that is hardly shown is judged as one shown by ``LEAST_SHARE``: else a few
-    divisions by almost zero would be the mean of all scores.
+    With s = max_c |t_c - p_c|, score_i = (s_i + s_j) / (λ_i + 1 - λ_j): the error of both inputs, divided by how much
+    of sample i they show. ``share`` is λ. The divisor is at least ``LEAST_SHARE``: otherwise a few divisions by almost
+    zero would dominate the mean of all scores.
 
     >>> p, t = torch.tensor([[0.7, 0.3], [0.4, 0.6]]), torch.tensor([[0.8, 0.2], [0.4, 0.6]])
     >>> mixed_score_per_element(p, t, torch.tensor([0.8, 0.6]))
@@ -99,6 +99,6 @@ def _labels(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return target.long()
 
 
-def _smoothed(label: torch.Tensor, logits: torch.Tensor, smoothing: float) -> torch.Tensor:
+def _smooth_labels(label: torch.Tensor, logits: torch.Tensor, smoothing: float) -> torch.Tensor:
     off = smoothing / logits.shape[-1]
     return torch.full_like(logits, off, requires_grad=False).scatter_(-1, label.unsqueeze(-1), 1 - smoothing + off)

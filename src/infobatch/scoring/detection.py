@@ -1,4 +1,4 @@
-"""Detection: one loss per image, of detectors of the DETR family, in place of the batch's.
+"""Detection: one loss per image, in place of one per batch, for detectors of the DETR family.
 
 These detectors predict a fixed number of boxes ("queries") in each decoder layer; a matching assigns to each annotated
 box one query, and the loss has three terms: the class of every query, and the L1 distance and generalised IoU of the
@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 
 Target = Mapping[str, torch.Tensor]
-TERMS = ("loss_ce", "loss_bbox", "loss_giou")  # as transformers calls them
+TERMS = ("loss_ce", "loss_bbox", "loss_giou")  # transformers' names
 _GAMMA = 2.0  # of the focal loss
 _COST_ALPHA, _COST_EPSILON = 0.25, 1e-8  # of the focal matching cost
 
@@ -33,7 +33,7 @@ FOCAL = ("conditional_detr", "deformable_detr")
 
 
 class Prediction(NamedTuple):
-    """What one decoder layer says: logits [images, queries, classes] and boxes [images, queries, 4]."""
+    """The output of one decoder layer: logits [images, queries, classes] and boxes [images, queries, 4]."""
 
     logits: torch.Tensor
     boxes: torch.Tensor
@@ -43,9 +43,9 @@ class Prediction(NamedTuple):
 class DetectorLoss:
     """The loss of a detector, one per image.
 
-    ``focal`` is the α of the sigmoid focal loss; None is softmax cross-entropy, whose last class is "no object" and
-    weighs ``no_object``. ``bbox`` and ``giou`` are the factors of those terms beside the class's; the costs are those
-    of the matching.
+    ``focal`` is the α of the sigmoid focal loss; None is softmax cross-entropy, whose last class is "no object" with
+    the weight ``no_object``. ``bbox`` and ``giou`` are the factors of those two terms; the class term has the factor 1.
+    The costs are those of the matching.
     """
 
     focal: float | None = None
@@ -65,7 +65,7 @@ class DetectorLoss:
     def terms(
         self, layers: Sequence[Prediction], targets: Sequence[Target], mean_boxes: float | None = None
     ) -> dict[str, torch.Tensor]:
-        """All terms by image; those of the last layer, which comes last, have plain names, others a number as well."""
+        """All terms by image; those of the last of ``layers`` have plain names, others end in the layer's number."""
         if any(len(layer.logits) != len(targets) for layer in layers):
             raise ValueError(f"targets must be one per image, got {len(targets)} for {len(layers[-1].logits)} images")
         terms = self._layer(layers[-1], targets, mean_boxes)
@@ -105,7 +105,7 @@ class DetectorLoss:
         label: torch.Tensor,
         mean_boxes: float | None,
     ) -> torch.Tensor:
-        """Cross-entropy over all queries of an image, over what the queries of an image weigh in the mean."""
+        """Cross-entropy summed over the queries of each image, divided by the mean weight of an image's queries."""
         images, queries, classes = logits.shape
         nothing = classes - 1
         target = torch.full((images, queries), nothing, device=logits.device)
@@ -119,7 +119,7 @@ class DetectorLoss:
 
     @torch.no_grad()
     def matches(self, predicted: Prediction, targets: Sequence[Target]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each image the queries that are matched, and the boxes they are matched with, at the least cost."""
+        """(queries, their boxes) of each image: the matching of least cost."""
         try:
             from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
         except ModuleNotFoundError as error:
@@ -134,14 +134,14 @@ class DetectorLoss:
             + self.bbox_cost * (predicted.boxes[image] - box[:, None]).abs().sum(-1)
             - self.giou_cost * generalised_iou(predicted.boxes[image], box[:, None])
         )
-        # A detector whose training has gone wrong is told by its loss, not by a matching that fails.
+        # If training has gone wrong, the loss should show it: the matching must not fail on costs that are not finite.
         worst = torch.finfo(cost.dtype).max
         cost = torch.nan_to_num(cost, worst, worst, worst).cpu()
         pairs = (linear_sum_assignment(part.T) for part in torch.split(cost, counts))
         return [(torch.from_numpy(query).to(box.device), torch.from_numpy(of).to(box.device)) for query, of in pairs]
 
     def _class_cost(self, logits: torch.Tensor) -> torch.Tensor:
-        """Of each query, what it costs to be matched with a box of each class."""
+        """The cost of matching each query with a box of each class."""
         if self.focal is None:
             return -logits.softmax(-1)
         p = logits.sigmoid()
@@ -154,8 +154,8 @@ class PerImage:
     """A loss function for a detector of transformers: ``model.loss_function = PerImage(mean_boxes)``.
 
     With it ``model(pixel_values, labels=targets).loss`` holds one loss per image, and ``loss_dict`` each term of it.
-    Settings are those of the model's config, the losses of all decoder layers are in it where the config asks for them.
-    ``mean_boxes`` is the mean number of boxes in a training image; None counts the batch's, as transformers does.
+    Settings are those of the model's config; it includes the losses of all decoder layers if the config asks for them.
+    ``mean_boxes`` is the mean number of boxes in a training image; None counts the batch's boxes, as transformers does.
     """
 
     def __init__(self, mean_boxes: float | None = None) -> None:
@@ -174,7 +174,7 @@ class PerImage:
         outputs_coord: torch.Tensor | None = None,
         **_: Any,
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor], list[dict[str, torch.Tensor]] | None]:
-        """As transformers calls it: the loss, its terms, and what the decoder layers but the last predict."""
+        """(loss, its terms, predictions of all decoder layers but the last), as transformers expects."""
         layers, earlier = [Prediction(logits, pred_boxes)], None
         if config.auxiliary_loss:
             assert outputs_class is not None
@@ -191,8 +191,8 @@ def of_config(config: Any) -> DetectorLoss:
     """The criterion with which transformers trains a model of this config."""
     if config.model_type not in (*SOFTMAX, *FOCAL):
         raise ValueError(
-            f"the loss of a {config.model_type} has terms that are not known: a model must be one of "
-            f"{', '.join((*SOFTMAX, *FOCAL))}, or call DetectorLoss with what its decoder layers predict"
+            f"the loss of a {config.model_type} has terms that are not known: the model must be one of "
+            f"{', '.join((*SOFTMAX, *FOCAL))}; for others call DetectorLoss with their decoder layers' predictions"
         )
     focal = config.model_type in FOCAL
     kind = {"focal": config.focal_alpha} if focal else {"no_object": config.eos_coefficient}
@@ -225,7 +225,7 @@ def corners(boxes: torch.Tensor) -> torch.Tensor:
 
 
 def iou(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """The share of two boxes' union that they have in common; shapes broadcast.
+    """Intersection over union of two boxes; shapes broadcast.
 
     >>> iou(torch.tensor([0.5, 0.5, 1.0, 1.0]), torch.tensor([0.25, 0.5, 0.5, 1.0]))
     tensor(0.5000)

@@ -1,7 +1,7 @@
-"""Diffusion models: one loss per sample, and a score that forgets how noisy the sample happened to be.
+"""Diffusion models: one loss per sample, and a score that does not depend on how noisy the sample happened to be.
 
-Noise is hard to tell in an almost clean input, and easy where there is hardly anything else: a loss belongs to a sample
-and to the timestep it drew. Divided by what is usual at that timestep, it says more about the sample.
+Noise is hard to predict in an almost clean input, and easy where there is hardly anything else: a loss depends on the
+sample and on the timestep it drew. Divided by the usual loss at that timestep, it says more about the sample.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from torch import nn
 
 
 def noise_prediction(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The mean squared error of each sample over all its values, in fp32: channels, height, width, whatever follows.
+    """The mean squared error of each sample over all its values (all dimensions after the first), in fp32.
 
-    ``target`` is what the model is to predict: the noise, or the velocity, or the clean sample.
+    ``target`` is what the model learns to predict: the noise, the velocity, or the clean sample.
 
     >>> noise_prediction(torch.zeros(2, 1, 2, 2), torch.tensor([1.0, 3.0]).view(2, 1, 1, 1).expand(2, 1, 2, 2))
     tensor([1., 9.])
@@ -27,7 +27,7 @@ def noise_prediction(predicted: torch.Tensor, target: torch.Tensor) -> torch.Ten
 
 
 def relative(loss: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Each loss by what is expected at its timestep: above 1 is harder than usual. Detached: a score, not a loss.
+    """Each loss divided by the loss expected at its timestep: above 1 is harder than usual. Detached: only a score.
 
     >>> relative(torch.tensor([0.9, 0.1]), torch.tensor([0.6, 0.1]))
     tensor([1.5000, 1.0000])
@@ -39,10 +39,10 @@ class ExpectedLoss(nn.Module):
     """The usual loss at a timestep: a mean over the recent losses of its bucket of timesteps.
 
     Bucket b holds the timesteps t with ⌊t · buckets / timesteps⌋ = b. Each batch counts ``memory`` times as much as the
-    next, so that the mean follows the model as it learns. Timesteps are drawn whatever the sample: pruning changes what
-    is usual in all buckets alike, and the order of the scores hardly.
+    next, so that the mean follows the model as it learns. Timesteps are drawn independently of the sample, so pruning
+    changes the usual loss in all buckets alike, and the order of the scores hardly.
 
-    A module, so that its state can live in the model's and is saved with it; it has no parameters.
+    It is a module without parameters, so that its state can be saved as part of the model's.
 
     >>> usual = ExpectedLoss(timesteps=1000, buckets=2)
     >>> usual.book(torch.tensor([0.9, 0.5, 0.1]), torch.tensor([3, 20, 900]))
@@ -65,7 +65,7 @@ class ExpectedLoss(nn.Module):
 
     @torch.no_grad()
     def book(self, loss: torch.Tensor, timestep: torch.Tensor) -> None:
-        """Take the losses of a batch into account. Those that are not finite are left out."""
+        """Add the losses of a batch to the means. Losses that are not finite are left out."""
         loss, bucket = loss.float(), self._bucket(timestep)
         finite = loss.isfinite().float()
         self.total.mul_(self.memory).index_add_(0, bucket, torch.where(finite > 0, loss, 0.0))

@@ -2,8 +2,8 @@
 
 A label of -100 is not a target. Causal models predict the next token: ``shift=True`` compares the logits at position t
 with the label at t + 1, so that a row's first label is never a target. Encoder-decoder, masked and token-classification
-models are aligned already: ``shift=False``. Rows that a collator has laid end to end in one long row are told apart by
-their ``lengths``.
+models are aligned already: ``shift=False``. ``lengths`` separates rows that a collator has laid end to end in one long
+row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RowLosses(NamedTuple):
 
     @property
     def mean(self) -> torch.Tensor:
-        """The mean over a row's tokens: what to score it by. 0 for a row without a target."""
+        """The mean over a row's tokens, to use as its score. 0 for a row without a target."""
         return self.total / self.tokens.clamp(min=1)
 
 
@@ -58,17 +58,17 @@ def row_losses(
         label_smoothing=label_smoothing,
     ).view(labels.shape)
     if shift:
-        losses = losses.roll(1, -1)  # from the position that predicts to the one that is predicted; the last is 0
+        losses = losses.roll(1, -1)  # from the predicting position to the predicted one; the last loss is 0
     return RowLosses(by_row(losses, lengths), targets_per_row(labels.to(logits.device), shift=shift, lengths=lengths))
 
 
 def span_losses(
     start_logits: torch.Tensor, end_logits: torch.Tensor, start: torch.Tensor, end: torch.Tensor
 ) -> RowLosses:
-    """Question answering: each row's cross-entropy of where its answer starts and ends, half of each.
+    """Question answering: each row's mean of the cross-entropies of its answer's start and of its end.
 
     Logits are [rows, positions]. As in Hugging Face's models, an answer behind the last position is no target, and a
-    negative position is the first.
+    negative position counts as the first.
 
     >>> logits = torch.zeros(2, 4)
     >>> span_losses(logits, logits, torch.tensor([1, 9]), torch.tensor([2, 9])).tokens.tolist()
@@ -85,7 +85,7 @@ def span_losses(
 
 
 def spans_per_row(start: torch.Tensor, end: torch.Tensor, positions: int) -> torch.Tensor:
-    """How many targets each row has: 1, or 0 where its answer lies behind its ``positions``; half for half of it."""
+    """How many targets each row has: 1, or 0 if its answer lies behind its ``positions``; 0.5 if only one end does."""
     return ((start.reshape(-1) < positions).float() + (end.reshape(-1) < positions).float()) / 2
 
 
@@ -99,7 +99,7 @@ def targets_per_row(labels: torch.Tensor, *, shift: bool, lengths: torch.Tensor 
 
 
 def by_row(values: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
-    """The sum of each row's values; with ``lengths``, of each part of the one long row. What follows them is padding.
+    """The sum of each row's values; with ``lengths``, of each part of the one long row, whose rest is padding.
 
     >>> by_row(torch.tensor([[1.0, 2.0, 3.0, 9.0]]), lengths=torch.tensor([2, 1])).tolist()
     [3.0, 3.0]

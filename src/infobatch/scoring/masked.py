@@ -29,7 +29,7 @@ def reconstruction(predicted: torch.Tensor, target: torch.Tensor, mask: torch.Te
         )
     if mask.shape != predicted.shape[:2]:
         raise ValueError(
-            f"mask must say of each patch whether it was hidden, of shape {tuple(predicted.shape[:2])}, got "
+            f"mask must have one entry per patch, 1 where it was hidden: shape {tuple(predicted.shape[:2])}, got "
             f"{tuple(mask.shape)}"
         )
     hidden = mask.to(torch.float32)

@@ -1,7 +1,7 @@
 """Segmentation: one loss per image, from a loss per pixel.
 
 Logits are (images, classes, height, width), a target is a class per pixel, (images, height, width). Pixels of the
-class ``ignore_index`` are not labelled and do not count; an image without a labelled pixel has the loss 0, and sends no
+class ``ignore_index`` are not labelled and do not count; an image without a labelled pixel has the loss 0 and no
 gradient.
 """
 
@@ -24,14 +24,14 @@ class ImageLosses(NamedTuple):
 
     @property
     def mean(self) -> torch.Tensor:
-        """The mean over an image's labelled pixels: what to train on, and what to score it by."""
+        """The mean over an image's labelled pixels, to train on and to use as its score."""
         return self.total / self.pixels.clamp(min=1)
 
     @property
     def pooled(self) -> torch.Tensor:
-        """Losses whose mean over the batch is the mean over all its labelled pixels, as torch's own criterion has it.
+        """Losses whose mean over the batch is the mean over all its labelled pixels, as in torch's own criterion.
 
-        The more of an image is labelled, the more it counts. As a score take ``mean``.
+        The more of an image is labelled, the more it counts. Use ``mean`` as the score.
         """
         return self.total * (len(self.total) / self.pixels.sum().clamp(min=1))
 

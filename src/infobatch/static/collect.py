@@ -34,12 +34,12 @@ def collect(
     Args:
         model: a classifier that ends in a linear layer. It is run in ``eval()`` mode, and put back afterwards.
         loader: all batches, in the order of the dataset: no shuffling, nothing dropped.
-        layer: the last layer, whose input are the features; None finds it.
-        forward: (model, batch) → (logits, labels). None knows (x, y, …) and mappings with "labels" whose model
-            returns an object with ``.logits``.
+        layer: the last layer, whose inputs are the features; None: the linear layer that was registered last.
+        forward: (model, batch) → (logits, labels). None: for batches (x, y, …), and for mappings with "labels" if the
+            model returns an object with ``.logits``.
         deepfool: also measure how far each input is from the decision boundary: tens of backward passes per batch.
-        dynamics: what was kept while training, to go along.
-        progress: a bar on a terminal, if rich is installed; False for none; or what to wrap the loader in.
+        dynamics: the record kept while training, to include it.
+        progress: True shows a bar on a terminal, if rich is installed; False shows none; a function wraps the loader.
     """
     check_order(loader)
     layer = last_layer(model) if layer is None else layer
@@ -49,8 +49,8 @@ def collect(
     features, logits, labels, distances = [], [], [], []
     try:
         with in_eval_mode(model), torch.no_grad():
-            for batch in shown(loader, progress):
-                batch = moved(batch, device)
+            for batch in with_progress(loader, progress):
+                batch = move(batch, device)
                 seen.clear()
                 out, target = (forward or read)(model, batch)
                 check_layer(seen, out, target)
@@ -79,7 +79,7 @@ def last_layer(model: nn.Module) -> nn.Linear:
     """The linear layer that was registered last."""
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not layers:
-        raise ValueError(f"layer: {type(model).__name__} has no torch.nn.Linear; name its last layer: layer=model.…")
+        raise ValueError(f"layer: {type(model).__name__} has no torch.nn.Linear; pass its last layer: layer=model.…")
     return layers[-1]
 
 
@@ -102,11 +102,11 @@ def first_input(batch: Any) -> Tensor:
     raise TypeError("deepfool changes the inputs: batches must be (floating-point tensor, labels, …)")
 
 
-# -- nothing wrong in silence -----------------------------------------------------------------------------------
+# -- checks -------------------------------------------------------------------------------------------------------
 
 
 def check_order(loader: Batches) -> None:
-    """Row i of the arrays must be sample i."""
+    """Raise unless row i of the arrays will be sample i."""
     if not isinstance(loader, DataLoader):
         return
     batches = loader.batch_sampler
@@ -115,13 +115,13 @@ def check_order(loader: Batches) -> None:
     if not plain or type(sampler) is not SequentialSampler or not getattr(loader, "in_order", True):
         raise ValueError(
             f"loader must go through the dataset in its order, but uses {type(sampler if plain else batches).__name__}"
-            f"{'' if getattr(loader, 'in_order', True) else ' and in_order=False'}: rows would be booked to the wrong "
+            f"{'' if getattr(loader, 'in_order', True) else ' and in_order=False'}: rows would belong to the wrong "
             "samples. Make one with DataLoader(dataset, batch_size=...), without shuffling or a sampler"
         )
 
 
 def check_complete(loader: Batches, count: int) -> None:
-    """Every sample must have its row."""
+    """Raise unless every sample has its row."""
     dataset = getattr(loader, "dataset", None)
     if isinstance(dataset, Sized) and len(dataset) != count:
         raise ValueError(
@@ -131,25 +131,25 @@ def check_complete(loader: Batches, count: int) -> None:
 
 
 def check_layer(seen: list[tuple[Tensor, Tensor]], logits: Tensor, labels: Tensor) -> None:
-    """The layer must be run once per batch, on one vector per sample, and what it returns must be the logits."""
+    """Raise unless the layer runs once per batch, on one vector per sample, and returns the logits."""
     if logits.dim() != 2 or labels.shape != logits.shape[:1]:
         raise ValueError(
-            f"the model must give (samples, classes) and one label per sample, got {tuple(logits.shape)} and "
-            f"{tuple(labels.shape)}: give forward="
+            f"the model must return logits (samples, classes) and one label per sample, got {tuple(logits.shape)} and "
+            f"{tuple(labels.shape)}: pass forward=, a function of the model and a batch that returns both"
         )
     if len(seen) != 1 or seen[0][1].shape != logits.shape or not torch.equal(seen[0][1], logits):
         raise ValueError(
-            "layer must be the last one, whose output are the logits; the one looked at is not "
-            f"(it ran {len(seen)} times per batch): name the last layer with layer=model.…"
+            "layer must be the last layer, whose outputs are the logits; this one is not "
+            f"(it ran {len(seen)} times per batch): pass the last layer, layer=model.…"
         )
 
 
-# -- around the pass ------------------------------------------------------------------------------------------------
+# -- helpers --------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def in_eval_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards each module's own mode again."""
+    """Put the model into evaluation mode, and each module back into its own mode afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -159,8 +159,8 @@ def in_eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def shown(loader: Batches, progress: bool | Callable[[Batches], Batches]) -> Batches:
-    """The batches, with a progress bar where there is someone to see it."""
+def with_progress(loader: Batches, progress: bool | Callable[[Batches], Batches]) -> Batches:
+    """The batches, with a progress bar on a terminal."""
     if callable(progress):
         return progress(loader)
     if progress and sys.stderr.isatty():
@@ -173,18 +173,18 @@ def shown(loader: Batches, progress: bool | Callable[[Batches], Batches]) -> Bat
     return loader
 
 
-def moved(batch: Any, device: torch.device) -> Any:
+def move(batch: Any, device: torch.device) -> Any:
     """The batch with its tensors on the model's device."""
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, Mapping):
-        return {key: moved(value, device) for key, value in batch.items()}
+        return {key: move(value, device) for key, value in batch.items()}
     if isinstance(batch, list | tuple):
-        return [moved(value, device) for value in batch]
+        return [move(value, device) for value in batch]
     return batch
 
 
 def array(values: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    """A float32 array, or float64 as it was."""
+    """The values as a float32 array, or float64 if they are float64."""
     values = values.detach().cpu()
     return (values if values.dtype == torch.float64 else values.float()).numpy()

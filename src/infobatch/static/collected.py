@@ -23,13 +23,13 @@ HOW = {
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """What a model makes of each sample; a method says which of these arrays it needs.
+    """A model's outputs for each sample; ``static.info(name).needs`` lists the arrays that a method needs.
 
     Args:
-        features: (samples, dimensions), what the last layer is given.
-        logits: (samples, classes), what it makes of it.
+        features: (samples, dimensions), the inputs of the last layer.
+        logits: (samples, classes), the outputs of the last layer.
         labels: a class per sample, 0, 1, …
-        correct: (times, samples), whether the sample was classified rightly at that time of training; -1: not seen.
+        correct: (times, samples), whether the sample was classified correctly at that time of training; -1: not seen.
         distances: how far each input is from the decision boundary (DeepFool); may be infinite.
         bias: whether the last layer has a bias, which is part of its gradient.
     """
@@ -54,7 +54,7 @@ class Collected:
             usable = ~np.isnan(array) if name == "distances" else np.isfinite(array)
             if not usable.all():
                 sample = int(np.argwhere(~usable)[0][0])
-                raise ValueError(f"{name} must be finite, but are not for sample {sample}: look at what the model does")
+                raise ValueError(f"{name} must be finite, but are not for sample {sample}: check the model's outputs")
             sizes[name] = array.shape[-1] if name == "correct" else len(array)
         if len(set(sizes.values())) != 1:
             raise ValueError(f"every array must have a row per sample, got {sizes or 'no array'}")
@@ -75,7 +75,7 @@ class Collected:
         return ((name, getattr(self, name)) for name in HOW if getattr(self, name) is not None)
 
     def need(self, name: str, method: str) -> NDArray[Any]:
-        """An array, or an error that says who needs it and how to get it."""
+        """An array, or an error that says which method needs it and how to get it."""
         array: NDArray[Any] | None = getattr(self, name)
         if array is None:
             raise ValueError(f"{method} needs {name}: {HOW[name]}")

@@ -18,9 +18,10 @@ def deepfool(
 ) -> Tensor:
     """The length of a small change of each input that changes its class (Moosavi-Dezfooli et al., 2016).
 
-    Each step goes to the nearest boundary of the model made linear, among the ``classes`` likeliest, ``overshoot``
-    times its length beyond, until the class changes; an input whose class does not change in ``steps`` steps is
-    infinitely far. Exact for a linear model. The model must treat samples one by one: put it into ``eval()`` mode.
+    Each step goes to the nearest boundary of the linearised model, among the ``classes`` likeliest classes, and
+    ``overshoot`` times the step's length beyond it, until the class changes. An input whose class does not change in
+    ``steps`` steps has an infinite distance. Exact for a linear model. The model must treat samples independently: put
+    it into ``eval()`` mode.
     """
     with torch.enable_grad():
         changes = torch.zeros_like(inputs)
@@ -42,7 +43,7 @@ def deepfool(
 
 
 def _to_boundary(logits: Tensor, inputs: Tensor) -> Tensor:
-    """The shortest step to where another class is as likely as the first, were the model linear; 0 on a plateau."""
+    """The shortest step that makes another class as likely as the first in the linearised model; 0 on a plateau."""
     slopes = torch.stack(
         [torch.autograd.grad(logits[:, c].sum(), inputs, retain_graph=True)[0] for c in range(logits.shape[1])], 1
     )

@@ -1,4 +1,4 @@
-"""The course of training: which samples were classified rightly each time they were seen."""
+"""The course of training: which samples were classified correctly each time they were seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Dynamics:
-    """Keeps, for each sample, whether it was right the first time it was seen, the second, …
+    """Records whether each sample was classified correctly the first time it was seen, the second time, …
 
     >>> import torch
     >>> dynamics = Dynamics(3)
@@ -23,13 +23,13 @@ class Dynamics:
         self._correct = np.full((1, size), -1, np.int8)
 
     def update(self, index: Tensor | list[int] | NDArray[np.int64], logits: Tensor, labels: Tensor) -> None:
-        """Call it in the training step, with the indices of the batch's samples, each at most once."""
+        """Record a batch: call it in the training step, with the indices of the batch's samples, each at most once."""
         rows = np.asarray(index.cpu() if isinstance(index, Tensor) else index)
         right = (logits.detach().argmax(1) == labels).cpu().numpy()
         if len(np.unique(rows)) != len(rows) or rows.shape != right.shape:
             raise ValueError(
                 f"index must name each of the {len(right)} samples of the batch once, got {len(rows)} indices, "
-                f"{len(np.unique(rows))} of them different"
+                f"{len(np.unique(rows))} of them different: drop repeated samples and their logits"
             )
         times = self._times[rows]
         if len(times) and times.max() >= len(self._correct):

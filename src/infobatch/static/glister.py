@@ -26,7 +26,7 @@ def glister(
     A step along -g_z changes the mean validation loss by -η ∇L_valᵀ g_z. Each of the ``rounds`` takes its part of
     ``count`` by that gain, then moves the last layer by ``learning_rate`` × the mean gradient of all taken so far, and
     computes the validation gradient anew; ``rounds=count`` does so after every pick. ``validation``: features,
-    logits and labels of samples held out.
+    logits and labels of held-out samples.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds!r}")

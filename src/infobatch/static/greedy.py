@@ -15,10 +15,10 @@ from .vectors import Kernel, Vectors
 Picks = NDArray[np.int64]
 
 EXACT = 8192
-"""Up to so many samples all pairs of a facility location are held (256 MB), and every candidate is looked at."""
+"""Up to this many samples, facility location holds all pairs (256 MB) and looks at every candidate."""
 POOL = 2048  # candidates that are kept up to date between two passes over all samples
 COLUMNS = 256  # how many columns of the matrix of all pairs are held at a time
-BOUNDS = 16  # how many upper bounds are brought up to date at a time
+BOUNDS = 16  # how many upper bounds are updated at a time
 
 
 def lazy_greedy(
@@ -50,25 +50,25 @@ def lazy_greedy(
 
 
 class Coverage:
-    """What facility location keeps while it picks: how far each sample is from its nearest pick, and which that is."""
+    """The state of facility location: each sample's distance to its nearest pick, and which pick that is."""
 
     def __init__(self, size: int, farthest: Tensor) -> None:
         self.distance = farthest.repeat(size)
         self.owner = torch.full((size,), -1)
 
     def gains(self, block: Tensor) -> Tensor:
-        """By how much the distances would fall in all, for each candidate's row of distances to all samples."""
+        """How much each candidate would lower the sum of distances, from its row of distances to all samples."""
         return (self.distance - block).clamp_(min=0).sum(1)
 
     def gains_by_part(self, candidates: Tensor, rows: Callable[[Tensor], Tensor]) -> Tensor:
-        """The gains of more candidates than there is room for rows of."""
+        """The gains of more candidates than memory has room for rows, computed part by part."""
         gains = self.distance.new_empty(len(candidates))  # made first: small pieces between large ones hold memory
         for start in range(0, len(candidates), COLUMNS):
             gains[start : start + COLUMNS] = self.gains(rows(candidates[start : start + COLUMNS]))
         return gains
 
     def add(self, pick: int, row: Tensor) -> None:
-        """Let the pick stand for every sample it is nearer to than the picks before, and for itself."""
+        """Let the pick stand for itself and for every sample that is nearer to it than to earlier picks."""
         self.owner = torch.where(row < self.distance, pick, self.owner)
         self.distance = torch.minimum(row, self.distance)
         self.owner[pick], self.distance[pick] = pick, 0
@@ -83,13 +83,13 @@ def facility_location(
     sum is, on average, within 1 - 1/e - ε of the optimum (Mirzasoleiman et al., *Lazier than lazy greedy*, 2015).
     """
     coverage = Coverage(len(vectors), farthest)
-    pick = _all_candidates if epsilon == 0 else _drawn_candidates
+    pick = _pick_from_all if epsilon == 0 else _pick_from_drawn
     picks = np.asarray(pick(vectors, count, kernel, coverage, epsilon, rng), np.int64)
     sizes = np.bincount(coverage.owner.numpy(), minlength=len(vectors))
     return picks, sizes[picks]
 
 
-def _all_candidates(
+def _pick_from_all(
     vectors: Vectors, count: int, kernel: Kernel, coverage: Coverage, epsilon: float, rng: np.random.Generator
 ) -> list[int]:
     """Lazy greedy (Minoux, 1978): a gain only falls as picks are made, so an old one is an upper bound."""
@@ -115,7 +115,7 @@ def _all_candidates(
     return picks
 
 
-def _drawn_candidates(
+def _pick_from_drawn(
     vectors: Vectors, count: int, kernel: Kernel, coverage: Coverage, epsilon: float, rng: np.random.Generator
 ) -> list[int]:
     """Stochastic greedy, with the candidates of many picks drawn and compared with all samples at a time."""

@@ -1,4 +1,4 @@
-"""Match a sum: take samples so that what is taken adds up to something close to what is wanted."""
+"""Match a sum: pick samples whose vectors add up to something close to a wanted vector."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PICKED = 1 / 32  # share of the drawn candidates that is picked before new ones 
 
 
 def herding(features: ArrayLike, count: int, *, candidates: int | None = CANDIDATES, seed: int = 0) -> Picks:
-    """Each pick brings the mean of the picks as close to the mean of all as one sample can (Welling, 2009).
+    """Herding: each pick brings the mean of the picks as close to the mean of all as one sample can (Welling, 2009).
 
     Above ``candidates`` samples a pick is the best of that many drawn by ``seed``; None looks at all of them.
 
@@ -30,7 +30,7 @@ def herding(features: ArrayLike, count: int, *, candidates: int | None = CANDIDA
 def nearest_sum(
     vectors: Vectors, count: int, wanted: Tensor | None, candidates: int | None, rng: np.random.Generator
 ) -> Picks:
-    """Greedily make the sum of the picks ``wanted`` (None: 0): next comes the v with the least ‖sum + v - wanted‖.
+    """Greedily bring the sum of the picks close to ``wanted`` (None: 0): the next v has the least ‖sum + v - wanted‖.
 
     That is the least ‖v‖²/2 + v·(sum - wanted): one product of a matrix and a vector per pick.
     """

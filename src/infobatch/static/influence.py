@@ -1,4 +1,4 @@
-"""What training on a sample does to the last layer, by its Hessian: influence functions, and DP, which adds them up."""
+"""Influence functions on the last layer, by its Hessian, and DP, which adds up the influence of many samples."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def influence(
     damping: float = 0.01,
     bias: bool = True,
 ) -> Scores:
-    """By how much the mean validation loss falls per unit of a sample's weight in training: ∇L_valᵀ H⁻¹ ∇L_z.
+    """How much the mean validation loss falls per unit of a sample's weight in training: ∇L_valᵀ H⁻¹ ∇L_z.
 
-    That is minus the influence of Koh and Liang (2017), on the last layer alone; the highest help most. H is the
-    Hessian of the mean training loss plus ``damping``·‖parameters‖²/2: the L2 penalty that the layer was trained
-    with, or a little for stability. ``validation``: features, logits and labels of samples held out.
+    It is minus the influence of Koh and Liang (2017), on the last layer alone; samples with the highest values help
+    most. H is the Hessian of the mean training loss plus ``damping``·‖parameters‖²/2: the L2 penalty that the layer was
+    trained with, or a little for stability. ``validation``: features, logits and labels of held-out samples.
     """
     inputs = _inputs(features, bias)
     hessian = Hessian(inputs, probabilities(logits), damping)
@@ -57,7 +57,7 @@ def dp(
 
 
 def keep_longest_sum(moves: Matrix, count: int, seed: int) -> Picks:
-    """What is left when the rows that add up to least were dropped, until ``count`` are left."""
+    """The ``count`` rows that are left after greedily dropping rows whose sum stays shortest."""
     rng = np.random.default_rng(seed)
     dropped = nearest_sum(Vectors(torch.from_numpy(moves)), len(moves) - count, None, CANDIDATES, rng)
     return np.delete(np.arange(len(moves)), dropped)
@@ -75,7 +75,7 @@ def parameter_influence(
 ) -> Matrix:
     """H⁻¹∇L_z / n of each sample, in coordinates that keep lengths: (samples, at most ``directions``).
 
-    A last layer of more parameters than ``directions`` is looked at along that many random directions, which keep
+    A last layer with more parameters than ``directions`` is projected on that many random directions, which keeps
     squared lengths on average; the N × C·D matrix of all moves is never built.
     """
     inputs = _inputs(features, bias)
@@ -95,7 +95,7 @@ def parameter_influence(
 
 
 class Hessian:
-    """H of the mean cross-entropy in the weights (classes, dimensions) of the last layer, known by what it does."""
+    """H of the mean cross-entropy in the last layer's weights (classes, dimensions), known by its products only."""
 
     def __init__(self, inputs: Matrix, likely: Matrix, damping: float) -> None:
         if not damping > 0:

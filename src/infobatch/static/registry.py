@@ -27,13 +27,13 @@ from .submodular import craig, dq, graph_cut
 Groups = builtins.list[tuple[NDArray[np.int64], int]]
 """(members, how many of them to select): one group of all samples, or one per class."""
 
-_NAMED = 10  # so many of the classes without a pick are named in a warning
-GIVEN = ("bias", "count", "seed", "size")  # arguments that are not the user's to give as options
+_NAMED = 10  # how many of the classes without a pick a warning names
+NOT_OPTIONS = ("bias", "count", "seed", "size")  # arguments that select() sets itself
 
 
 @dataclass(frozen=True)
 class StaticMethodInfo:
-    """The card of a method: what it selects, whose it is, which arrays it needs, which options it takes."""
+    """The card of a method: what it selects, its reference, the arrays it needs, and the options it takes."""
 
     name: str
     summary: str
@@ -43,7 +43,7 @@ class StaticMethodInfo:
 
 
 class StaticMethod(ABC):
-    """A function of arrays, called with those that its parameters name."""
+    """A function of arrays, called with the arrays that its parameters name."""
 
     def __init__(self, function: Callable[..., Any], summary: str, reference: str, on: str = "features") -> None:
         self.function, self.summary, self.reference, self.on = function, summary, reference, on
@@ -59,8 +59,8 @@ class StaticMethod(ABC):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What the user may set."""
-        own = [name for name in self.parameters if name not in (*HOW, *GIVEN, "errors")]
+        """The names of the options that the user may set."""
+        own = [name for name in self.parameters if name not in (*HOW, *NOT_OPTIONS, "errors")]
         return (*own, "on") if self._has_choice else tuple(own)
 
     @property
@@ -68,7 +68,7 @@ class StaticMethod(ABC):
         """Whether it works on features as well as on gradients, so that the user may choose."""
         return "errors" in self.parameters and self.parameters["errors"].default is None
 
-    def call(self, name: str, data: Collected, options: dict[str, Any], **given: Any) -> Any:
+    def call(self, name: str, data: Collected, options: dict[str, Any], **arguments: Any) -> Any:
         """The function's result for these arrays and options."""
         options = dict(options)
         on = options.pop("on", self.on)
@@ -76,19 +76,19 @@ class StaticMethod(ABC):
             raise ValueError(f'on must be "features" or "gradients", got {on!r}')
         if "validation" in self.parameters:
             options["validation"] = _validation(name, options.get("validation"))
-        given |= {"bias": data.bias, "size": len(data)}
+        arguments |= {"bias": data.bias, "size": len(data)}
         if "errors" in self.parameters and (on == "gradients" or not self._has_choice):
-            given["errors"] = data.errors(name)
+            arguments["errors"] = data.errors(name)
         arrays = {array: data.need(array, name) for array in HOW if array in self.parameters}
         return self.function(
-            **arrays, **options, **{key: value for key, value in given.items() if key in self.parameters}
+            **arrays, **options, **{key: value for key, value in arguments.items() if key in self.parameters}
         )
 
     @abstractmethod
     def select(
         self, name: str, runs: builtins.list[Collected], groups: Groups, seed: int, options: dict[str, Any]
     ) -> Selection:
-        """The chosen samples: of each group so many as it says."""
+        """The chosen samples: as many from each group as the group says."""
 
 
 class ByScore(StaticMethod):
@@ -98,7 +98,7 @@ class ByScore(StaticMethod):
         self, name: str, runs: builtins.list[Collected], groups: Groups, seed: int, options: dict[str, Any]
     ) -> Selection:
         if len(runs) > 1 and "validation" in self.parameters:
-            raise ValueError(f"{name} takes one run, as validation is of one model; got {len(runs)}")
+            raise ValueError(f"{name} takes one run, because validation is from one model; got {len(runs)}")
         scores: Scores = np.mean([self.call(name, run, options, seed=seed) for run in runs], axis=0)
         rng = np.random.default_rng(seed)
         chosen = np.concatenate([members[highest(scores[members], few, rng)] for members, few in groups])
@@ -106,7 +106,7 @@ class ByScore(StaticMethod):
 
 
 class ByPicking(StaticMethod):
-    """Selects samples one after another, in each group by itself."""
+    """Selects samples one after another, in each group separately."""
 
     def select(
         self, name: str, runs: builtins.list[Collected], groups: Groups, seed: int, options: dict[str, Any]
@@ -118,15 +118,15 @@ class ByPicking(StaticMethod):
             data, own = runs[0], seed
             if len(members) < len(data):
                 data, own = data.take(members), int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-            picked = self.call(name, data, options, count=few, seed=own)
-            picks, sizes = picked if isinstance(picked, tuple) else (picked, np.ones(few))
+            result = self.call(name, data, options, count=few, seed=own)
+            picks, sizes = result if isinstance(result, tuple) else (result, np.ones(few))
             chosen.append(members[picks])
             weights.append(sizes)
         return _selection(np.concatenate(chosen), np.concatenate(weights))
 
 
 class ByDropping(StaticMethod):
-    """Drops, in each group by itself, the samples that together matter least; how much each matters is known of all."""
+    """Drops, in each group separately, the samples that together matter least; how much each moves is from all data."""
 
     def select(
         self, name: str, runs: builtins.list[Collected], groups: Groups, seed: int, options: dict[str, Any]
@@ -145,7 +145,7 @@ def uniform(size: int, count: int, seed: int) -> Picks:
 
 
 def near_boundary(distances: Scores) -> Scores:
-    """The nearer, the higher."""
+    """Scores that are higher the nearer a sample is to the decision boundary."""
     return -np.asarray(distances, np.float64)
 
 
@@ -193,16 +193,16 @@ def select(
     seed: int = 0,
     **options: Any,
 ) -> Selection:
-    """The samples that a method would train on.
+    """Select the samples to train on by a static method.
 
     Args:
         name: one of ``static.list()``.
         data: the arrays of one run, or of several, over which a method that scores samples averages (EL2N-n, GraNd-n).
-        size: how many to select: a float in (0, 1] is a share of all, a whole number a count.
-        balanced: select in each class by itself, so that all keep the same share to within one sample, and at least
-            one sample; where ``size`` is less than the number of classes, a warning names those that get none.
-        seed: what is drawn at random is drawn from this.
-        options: those of the method: ``static.info(name).options``.
+        size: how many samples to select: a float in (0, 1] is a share of all, a whole number is a count.
+        balanced: select in each class separately, so that all classes keep the same share to within one sample, and at
+            least one sample; if ``size`` is less than the number of classes, a warning names those that get none.
+        seed: the seed of all random draws.
+        options: the method's own options: see ``static.info(name).options``.
     """
     method = _find(name)
     for option in options:
@@ -223,7 +223,7 @@ def select(
 
 
 def _warn_of_lost_classes(lost: builtins.list[Any], count: int, classes: int) -> None:
-    """Say which classes get no pick, because there are more classes than picks."""
+    """Warn which classes get no pick, because there are more classes than picks."""
     if lost:
         named = ", ".join(map(str, lost[:_NAMED])) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
         warnings.warn(
@@ -240,7 +240,7 @@ def _find(name: str) -> StaticMethod:
 
 
 def _validation(name: str, held_out: Any) -> tuple[Any, Any, Any]:
-    """The arrays of the samples held out."""
+    """The arrays of the held-out samples."""
     if not isinstance(held_out, Collected):
         raise TypeError(
             f"{name} needs validation, the Collected arrays of samples held out from training, got {held_out!r}: "

@@ -11,7 +11,7 @@ Scores = NDArray[np.float64]
 
 
 def least_confidence(logits: ArrayLike) -> Scores:
-    """1 - the probability of the likeliest class, added up from the others so that no digits are lost.
+    """1 - the probability of the likeliest class, as the sum of the others so that no digits are lost.
 
     >>> least_confidence(np.log([[0.5, 0.3, 0.2], [0.9, 0.1, 0.0001]])).round(3)
     array([0.5, 0.1])
@@ -48,7 +48,7 @@ def grand(logits: ArrayLike, labels: ArrayLike, features: ArrayLike, *, bias: bo
 
 
 def forgetting(correct: ArrayLike) -> Scores:
-    """How often a sample, once right, was wrong the next time it was seen; never right counts as most forgotten.
+    """How often a sample was right and then wrong the next time it was seen; never right counts as most forgotten.
 
     ``correct`` has a row per time and a column per sample: 1 right, 0 wrong, -1 not seen then. A sample that was
     never right gets the number of times, which no number of forgettings reaches (Toneva et al., 2019).

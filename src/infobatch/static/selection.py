@@ -1,4 +1,4 @@
-"""What a selection is, and how large: indices and weights out."""
+"""The result of a selection, indices and weights, and how large it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, Subset
 
 @dataclass(frozen=True)
 class Selection:
-    """The samples to train on, ascending, and what each one's loss is to be multiplied by (1 for most methods).
+    """The samples to train on, ascending, and the factor for each sample's loss (1 for most methods).
 
     >>> Selection(np.array([4, 7]), np.ones(2)).subset(range(10))[1]
     7
@@ -31,12 +31,12 @@ class Selection:
         if last >= len(dataset):  # type: ignore[arg-type]
             raise ValueError(
                 f"dataset has {len(dataset)} samples, but sample {last} was selected: "  # type: ignore[arg-type]
-                "give the dataset that the arrays were collected from"
+                "pass the dataset that the arrays were collected from"
             )
         return Subset(dataset, self.indices.tolist())
 
     def save(self, path: str | Path) -> None:
-        """Write it as an ``.npz`` file with the arrays ``indices`` and ``weights``."""
+        """Write an ``.npz`` file with the arrays ``indices`` and ``weights``."""
         with Path(path).open("wb") as file:
             np.savez(file, indices=self.indices, weights=self.weights)
 
@@ -65,7 +65,7 @@ def count_of(size: float, available: int) -> int:
 def shares(labels: NDArray[Any], count: int) -> list[tuple[NDArray[np.int64], int]]:
     """(members, how many of them) for each class, so that every class keeps the same share to within one sample.
 
-    What rounding down leaves goes to the classes that lost most by it. Where ``count`` allows, every class gets at
+    Samples left over by rounding down go to the classes that lost most by it. If ``count`` allows, every class gets at
     least one: a class whose share is less gets one, and the others share the rest.
 
     >>> [(members.tolist(), few) for members, few in shares(np.array([0, 1, 1, 0, 1, 1]), 3)]

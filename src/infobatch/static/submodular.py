@@ -1,4 +1,4 @@
-"""Stand for the data: facility location (CRAIG), graph cut, and dataset quantization, which is made of graph cuts."""
+"""Samples that represent the data: facility location (CRAIG), graph cut, and dataset quantization by graph cuts."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def graph_cut(
     candidates: int | None = CANDIDATES,
     seed: int = 0,
 ) -> Picks:
-    """Greedily maximise Σ_{i, j picked} s_ij - λ Σ_{i, j picked both} s_ij, with s = (1 + cosine) / 2, λ = ``penalty``.
+    """Graph cut: greedily maximise Σ_{i, j picked} s_ij - λ Σ_{i, j both picked} s_ij.
 
-    The first sum is similarity to all samples, the second similarity among the picked. On features, or on the last
+    Here s = (1 + cosine) / 2 and λ = ``penalty``. The first sum is similarity to all samples, the second similarity among the picked. On features, or on the last
     layer's gradients where ``errors`` are given. Above ``candidates`` samples a pick is the best of that many drawn
     by ``seed``; None looks at all of them.
     """
@@ -75,8 +75,8 @@ def dq(
 ) -> Picks:
     """Dataset quantization: cut the data into bins, each by graph cut from what is left, and sample each bin alike.
 
-    The first bins hold what stands for all, the last what is unlike the rest (Zhou et al., 2023). Every bin is
-    sampled uniformly and to the same share.
+    The first bins hold samples that represent all data, the last bins those that are unlike the rest (Zhou et al.,
+    2023). Every bin is sampled uniformly and with the same share.
     """
     vectors = Vectors(tensor(features)) if errors is None else gradients(errors, features, bias)
     if not 1 <= bins <= len(vectors):
@@ -92,9 +92,9 @@ def dq(
 
 
 def _graph_cut(vectors: Vectors, count: int, penalty: float, candidates: int | None, rng: np.random.Generator) -> Picks:
-    """With s linear in the cosine, a pick v gains v·all/2 - λ (v·picked + ‖v‖²/2) and a constant.
+    """With s linear in the cosine, a pick v gains v·all/2 - λ (v·picked + ‖v‖²/2), plus a constant.
 
-    It is the largest for the v that brings the sum of the picks nearest to all / 2λ.
+    The gain is largest for the v that brings the sum of the picks nearest to all / 2λ.
     """
     if not penalty > 0:
         raise ValueError(f"penalty must be above 0, the weight of similarity among the picked, got {penalty!r}")

@@ -35,7 +35,7 @@ class Vectors:
         return len(self.factors[0])
 
     def take(self, rows: Rows) -> Vectors:
-        """Those of the given rows."""
+        """The vectors in these rows."""
         return Vectors(*(factor[rows] for factor in self.factors), squares=self.squares[rows])
 
     def products(self, other: Vectors) -> Tensor:
@@ -46,21 +46,21 @@ class Vectors:
         return first
 
     def sum(self) -> Tensor:
-        """The sum of all: a vector, or the matrix that a Kronecker product is when written as one."""
+        """The sum of all vectors: a vector, or for Kronecker products their sum written as a matrix."""
         if len(self.factors) == 1:
             return self.factors[0].sum(0)
         left, right = self.factors
         return left.T @ right
 
     def along(self, other: Tensor) -> Tensor:
-        """The inner product of each with one vector, given as ``sum`` gives it."""
+        """The inner product of each vector with ``other``, in the form that ``sum`` returns."""
         if len(self.factors) == 1:
             return self.factors[0] @ other
         left, right = self.factors
         return torch.einsum("nd,nd->n", left @ other, right)
 
     def directions(self) -> Vectors:
-        """All of length 1; a vector of length 0 stays as it is."""
+        """The vectors scaled to length 1; a vector of length 0 stays as it is."""
         return Vectors(*(torch.nn.functional.normalize(factor, dim=1) for factor in self.factors))
 
 
@@ -69,7 +69,7 @@ def _squares(factors: Sequence[Tensor]) -> Tensor:
 
 
 def points(features: ArrayLike) -> Vectors:
-    """Features as vectors, about their mean: distances are the same and lose fewer digits."""
+    """Features as vectors, less their mean: distances are the same and lose fewer digits."""
     rows = tensor(features)
     return Vectors(rows - rows.mean(0))
 
