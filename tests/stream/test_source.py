@@ -101,7 +101,7 @@ def test_a_place_of_another_kind_of_source_is_refused() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (numbers(), "give the function that makes it"),
+        (numbers(), "pass the function that makes it"),
         (TensorDataset(), "use infobatch.InfoBatch"),
         ([1, 2], "map-style \\(list has"),
         (5, "an iterable data set or a function.*got int"),

@@ -21,7 +21,7 @@ def test_nothing_is_said_before_anything_came_back() -> None:
     stats = StreamStats(0, 0.0, Totals().noise, 0, (), 0, 0, 0, 0)
     assert math.isnan(stats.noise)
     assert stats.saving == 0
-    assert str(stats) == "stream: nothing has come back yet"
+    assert str(stats) == "stream: no loss has come back yet"
 
 
 def test_losses_of_0_have_no_noise() -> None:

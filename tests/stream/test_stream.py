@@ -242,14 +242,14 @@ def test_it_pickles_and_copies() -> None:
     [
         ({"key": source_of, "id": number_of}, ValueError, "key and id are given"),
         ({"key": "source"}, TypeError, "key must be a function of a sample, got 'source'"),
-        ({"noise": 0.1, "saving": 0.3}, ValueError, "noise and saving are both given"),
+        ({"noise": 0.1, "saving": 0.3}, ValueError, "pass noise, the budget, or saving"),
         ({"noise": -1}, ValueError, "noise must be a number from 0 on"),
         ({"saving": 0.95}, ValueError, "saving must lie in \\(0, 1 - floor\\)"),
         ({"size": "small"}, ValueError, "size must be one of"),
         ({"scale": "step"}, ValueError, "did you mean 'steps'"),
         ({"floor": 0}, ValueError, "floor must lie in \\(0, 1\\]"),
         ({"every": 0}, ValueError, "every must be at least 1"),
-        ({"slots": 5}, ValueError, "slots=5 is for key= and id="),
+        ({"slots": 5}, ValueError, "slots=5 is only for key= and id="),
         ({"slots": 0, "key": source_of}, ValueError, "slots must be at least 1"),
     ],
 )
@@ -276,7 +276,7 @@ def test_wrong_updates() -> None:
         stream.choose(x)
     with pytest.raises(TypeError):
         len(stream)  # type: ignore[arg-type]
-    assert stream.summary() == "stream: nothing has come back yet"
+    assert stream.summary() == "stream: no loss has come back yet"
 
 
 def test_a_taken_ticket_key_is_refused() -> None:

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobatch.stream.ticket import NAME_BITS, PERIOD, are_of, checked, issue, names, tag_of, weights
+from infobatch.stream.ticket import NAME_BITS, PERIOD, are_of, check_tickets, issue, names, tag_of, weights
 
 TAG = tag_of(12345)
 
@@ -21,19 +21,19 @@ def test_a_ticket_says_what_was_put_in(name: int, ticks: int, digest: int) -> No
 
 def test_what_is_no_ticket_is_refused() -> None:
     good = torch.tensor([issue(TAG, 3, 5), issue(TAG, 4, 5)])
-    assert checked(good, 2, TAG) is good
+    assert check_tickets(good, 2, TAG) is good
     with pytest.raises(ValueError, match="did not give out, such as 3: pass the batch's tickets, not labels"):
-        checked(torch.tensor([3, 7]), 2, TAG)
+        check_tickets(torch.tensor([3, 7]), 2, TAG)
     with pytest.raises(ValueError, match=r"one number per loss: got shape \(2,\) for 3"):
-        checked(good, 3, TAG)
+        check_tickets(good, 3, TAG)
     with pytest.raises(TypeError, match=r"int64 tensor that the batch carries.*got torch.float32"):
-        checked(good.float(), 2, TAG)
+        check_tickets(good.float(), 2, TAG)
     with pytest.raises(TypeError, match="got list"):
-        checked(good.tolist(), 2, TAG)
+        check_tickets(good.tolist(), 2, TAG)
     with pytest.raises(ValueError, match="at least one value"):
-        checked(good[:0], 0, TAG)
+        check_tickets(good[:0], 0, TAG)
     with pytest.raises(ValueError, match="did not give out"):
-        checked(torch.tensor([issue(tag_of(0), 1, 1)]), 1, TAG)
+        check_tickets(torch.tensor([issue(tag_of(0), 1, 1)]), 1, TAG)
 
 
 def test_weights_are_exact_inverses() -> None:

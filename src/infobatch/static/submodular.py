@@ -54,9 +54,9 @@ def graph_cut(
 ) -> Picks:
     """Graph cut: greedily maximise Σ_{i, j picked} s_ij - λ Σ_{i, j both picked} s_ij.
 
-    Here s = (1 + cosine) / 2 and λ = ``penalty``. The first sum is similarity to all samples, the second similarity among the picked. On features, or on the last
-    layer's gradients where ``errors`` are given. Above ``candidates`` samples a pick is the best of that many drawn
-    by ``seed``; None looks at all of them.
+    Here s = (1 + cosine) / 2 and λ = ``penalty``. The first sum is similarity to all samples, the second similarity
+    among the picked. On features, or on the last layer's gradients where ``errors`` are given. Above ``candidates``
+    samples a pick is the best of that many drawn by ``seed``; None looks at all of them.
     """
     vectors = Vectors(tensor(features)) if errors is None else gradients(errors, features, bias)
     return _graph_cut(vectors.directions(), count, penalty, candidates, np.random.default_rng(seed))

@@ -1,4 +1,4 @@
-"""Streams: data without length or index, read once or more, of which part is let through with its weight."""
+"""Streams: data without length or index, read once or more; part of it is let through, each sample with its weight."""
 
 from .stream import Stream
 

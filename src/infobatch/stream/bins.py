@@ -1,4 +1,4 @@
-"""Bins of scores: an eighth of an octave each, so that scores of any scale have a group without being asked first."""
+"""Bins of scores: an eighth of an octave each, so that scores of any scale have a group without a look at the data."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .ticket import BITS, PERIOD, issue
 
 @dataclass(frozen=True)
 class Chosen:
-    """Part of a batch: where its samples are in it, and what they weigh. ``update`` takes it as the ticket."""
+    """The chosen part of a batch: positions and tickets of its samples. ``update`` takes it as the ticket."""
 
     positions: torch.Tensor
     ticket: torch.Tensor
@@ -25,7 +25,7 @@ class Chosen:
 
 
 def choose(loss: torch.Tensor, rule: Rule, lowest: float, tag: int, rng: np.random.Generator) -> Chosen:
-    """Samples of a batch with such losses, each with probability π = min(1, c·√m) exactly.
+    """Choose samples of a batch by their losses, each with probability π = min(1, c·√m) exactly.
 
     The number of samples varies by less than one, and is never 0. A loss that is not finite is always chosen.
     """

@@ -1,7 +1,7 @@
-"""The groups that samples are kept by: what gradient each brings, and how probable it is that its samples go on.
+"""The groups of samples in a stream: the gradient of each group, and the probability that its samples go on.
 
-A group is a key, or a bin of scores. From the losses that came back it has a running mean of the gradient's squared
-norm; from their weights, how often it comes in the stream. The probabilities follow within the noise budget.
+A group is a key, or a bin of scores. The losses passed to ``update`` give it a running mean of the gradient's squared
+norm; their weights tell how often it occurs in the stream. The probabilities follow from the noise budget.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..core.budget import SIZES, leaving_out, noise_factor, within_noise
 from .shared import SharedArray
 from .ticket import PERIOD
 
-LEAST = 16  # losses of a group before anything of it is left out
-WINDOW = 512  # losses that its running mean is over
-MEMORY = 1 << 14  # samples that the running shares of the groups are over
+LEAST = 16  # losses of a group before any of its samples is left out
+WINDOW = 512  # the number of losses in a group's running mean
+MEMORY = 1 << 14  # the number of samples in the running shares of the groups
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How much is left out: within a noise budget, or a wanted share; no probability below ``floor``."""
+    """How much to leave out: within a noise budget, or a wanted share; no probability is below ``floor``."""
 
     noise: float
     saving: float | None
@@ -32,7 +32,7 @@ class Rule:
     floor: float
 
     def keep(self, size: NDArray[np.float64], count: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The probabilities of groups with such gradients and so many samples."""
+        """The probabilities of groups with these squared gradient norms and numbers of samples."""
         if self.saving is None:
             return within_noise(size, count, self.noise, self.floor)
         return leaving_out(size, count, self.saving * float(count.sum()), self.floor)
@@ -50,15 +50,15 @@ def ticks_of(keep: NDArray[np.float64]) -> NDArray[np.int64]:
 class Groups:
     """Running figures of each group, and its probability, which workers read."""
 
-    FIGURES = ("losses", "sum", "squares", "stands for")  # what one renewal adds, per group
+    FIGURES = ("losses", "sum", "squares", "stands for")  # added per group at each renewal
 
     def __init__(self, count: int, rule: Rule) -> None:
         self.rule = rule
         self.ticks = SharedArray((count,), torch.int32, PERIOD)
         self.mean = np.zeros(count)
         self.square = np.zeros(count)  # of the squared norms
-        self.window = np.zeros(count)  # losses that the mean is over
-        self.arrived = np.zeros(count)  # samples of late, as the losses' weights tell
+        self.window = np.zeros(count)  # the number of losses in the mean
+        self.arrived = np.zeros(count)  # recent samples of the stream, estimated from the losses' weights
         self.trained = np.zeros(count, np.int64)
         self.stands_for = np.zeros(count)
         self.keep = 1.0  # the share of the stream that is let through now
@@ -69,12 +69,12 @@ class Groups:
     def gather(
         self, group: NDArray[np.integer], size: NDArray[np.float64], weight: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """What these losses add to each group: a row for each of FIGURES."""
+        """The figures that these losses add to each group: a row for each of FIGURES."""
         per_group = [None, size, np.square(size), weight]
         return np.stack([np.bincount(group, values, len(self)).astype(np.float64) for values in per_group])
 
     def add(self, figures: NDArray[np.float64]) -> None:
-        """Renew the running figures, and the probabilities."""
+        """Update the running figures and the probabilities."""
         losses, total, squares, stands_for = figures
         here = losses > 0
         reach = np.maximum(np.minimum(self.window + losses, WINDOW), losses)[here]
@@ -98,21 +98,21 @@ class Groups:
             self.keep = float(self.arrived @ self.ticks.array) / PERIOD / total
 
     def _expected(self, known: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The squared norm to expect: the mean and its standard error, so that few losses promise little."""
+        """The squared norm to expect: the mean plus its standard error, to be careful where losses are few."""
         mean = self.mean[known]
         spread = np.maximum(self.square[known] - mean**2, 0)
         return mean + np.sqrt(spread / self.window[known])
 
     @property
     def noise(self) -> float:
-        """The noise factor V of today's probabilities, by the running figures."""
+        """The noise factor V of the current probabilities, from the running figures."""
         known = self.window > 0
         return noise_factor(self.mean[known], self.arrived[known], self.ticks.array[known] / PERIOD)
 
     _SAVED = ("mean", "square", "window", "arrived", "trained", "stands_for")
 
     def state(self) -> dict[str, Any]:
-        """Everything, for a state."""
+        """All values, to save."""
         arrays = {name: torch.from_numpy(getattr(self, name).copy()) for name in self._SAVED}
         return {**arrays, "ticks": self.ticks.state(), "keep": self.keep}
 

@@ -1,4 +1,4 @@
-"""A name for a key or an id that is the same in every process, on every machine and in every run."""
+"""A hash of a key or an id that is the same in every process, on every machine and in every run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from zlib import crc32
 
 
 def stable_hash(value: Any, what: str = "key") -> int:
-    """44 bits of a whole number, a text, bytes, None, or a tuple of these.
+    """A hash of 44 bits of a whole number, a text, bytes, None, or a tuple of these.
 
-    Python's own ``hash`` of texts differs between processes. These are two checksums, of the bytes forwards and
-    backwards: a quarter of the time of a cryptographic hash, which a stream would take for every sample.
+    Python's own ``hash`` of texts differs between processes. This one joins two checksums, of the bytes forwards and
+    backwards, and takes a quarter of the time of a cryptographic hash; a stream needs it for every sample.
 
     >>> stable_hash("web") == stable_hash("web"), stable_hash(5) == stable_hash("5"), stable_hash((1, "a")) < 2**44
     (True, False, True)
@@ -24,7 +24,7 @@ def _as_bytes(value: Any, what: str) -> bytes:
     if isinstance(value, str):
         return b"s" + value.encode()
     if isinstance(value, Integral):
-        return b"i%d" % int(value)  # an int of Python's too, within a tuple
+        return b"i%d" % int(value)  # a Python int too, within a tuple
     if isinstance(value, bytes):
         return b"b" + value
     if value is None:

@@ -1,7 +1,7 @@
-"""What is known of samples by their ids: a hashed table of a fixed number of slots, 12 bytes each.
+"""The average loss of each id: a hashed table with a fixed number of slots, 12 bytes each.
 
-A slot holds a part of its id's hash, the bin of the id's average loss, which workers read in one look, and the average
-itself. Where two ids meet in a slot, the first one stays, until others have come eight times without it.
+A slot holds part of its id's hash and the bin of the id's average loss, which workers read together, and the average
+itself. If two ids meet in a slot, the first id stays until other ids have come eight times without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ids:
         self.held = 0
 
     def finder(self) -> Callable[[int], int]:
-        """A function from an id's hash to its bin; UNKNOWN if it has no slot. It sees what is booked later."""
+        """A function from an id's hash to its bin; UNKNOWN if it has no slot. It sees losses recorded later, too."""
         slots, row_of = self.slots, self._rows.array.item
 
         def find(id_hash: int) -> int:
@@ -53,14 +53,14 @@ class Ids:
         return np.where(known, (rows >> 4) & 0xFFF, UNKNOWN)
 
     def book(self, hashes: NDArray[np.int64], loss: NDArray[np.float64]) -> None:
-        """Note the losses of ids: the average of the loss and what was known before."""
+        """Record the losses of ids: the new average is the mean of the loss and the old average."""
         slot, prints = hashes % self.slots, hashes // self.slots
         rows = self._rows.array[slot]
         own = (rows != 0) & (rows >> _PRINT_AT == prints)
         free = np.flatnonzero(rows == 0)
         stranger = (rows != 0) & ~own
         writes = own.copy()
-        writes[np.flatnonzero(stranger)[self._take_lives(slot[stranger])]] = True  # the id there has given up
+        writes[np.flatnonzero(stranger)[self._take_lives(slot[stranger])]] = True  # the old id has no lives left
         taken, first, place = np.unique(slot[free], return_index=True, return_inverse=True)
         writes[free] = prints[free] == prints[free][first][place]  # of several newcomers, the first one
         self.collisions += int(stranger.sum()) + int((~writes[free]).sum())
@@ -68,11 +68,11 @@ class Ids:
         average = np.where(own, (self._average[slot] + loss) / 2, loss)
         slot, prints = slot[writes], prints[writes]
         self._average[slot] = average[writes]
-        # The bin is that of the average as it was written: of two losses of one id, the last one stays.
+        # The bin of the average as it was just written: if an id has two losses here, the last one stays.
         self._rows.array[slot] = prints << _PRINT_AT | bin_of(self._average[slot]) << 4 | _LIVES
 
     def _take_lives(self, slot: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """One life for each stranger at a slot; whether the id there gives it up."""
+        """Take one life for each stranger at a slot; returns for each stranger whether the old id gives up the slot."""
         distinct, place = np.unique(slot, return_inverse=True)
         count = np.bincount(place, minlength=len(distinct))
         rows = self._rows.array[distinct]
@@ -82,7 +82,7 @@ class Ids:
         return np.asarray((left == 0)[place])
 
     def state(self) -> dict[str, Any]:
-        """Everything, for a state."""
+        """All values, to save."""
         table = {"rows": self._rows.state(), "average": torch.from_numpy(self._average.copy())}
         return {**table, "collisions": self.collisions, "held": self.held}
 

@@ -1,7 +1,7 @@
-"""Which group a key has: numbers in the order in which the first losses of keys came back.
+"""The group number of each key, counted in the order in which the first losses of keys came back.
 
-The main process numbers them. Workers look numbers up by the key's hash, and know them for good from then on; what a
-key is called is written down by a worker, in the group's own row.
+The main process numbers the keys. Workers look a number up by the key's hash and then keep it; a worker also writes the
+key's name into the group's own row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .shared import SharedArray
 
 UNKNOWN = -1
-_NAME = 40  # bytes of a key that are told
+_NAME = 40  # bytes of a key's name that are kept
 
 
 class Keys:
@@ -35,13 +35,13 @@ class Keys:
     # -- in the main process -------------------------------------------------------------------------------------
 
     def number(self, hashes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers of keys; UNKNOWN for one that has none yet."""
+        """The numbers of keys; UNKNOWN for a key that has none yet."""
         distinct, inverse = np.unique(hashes, return_inverse=True)
         numbers = [self._known.get(key, UNKNOWN) for key in distinct.tolist()]
         return np.asarray(numbers, np.int64)[inverse]
 
     def enter(self, hashes: list[int]) -> None:
-        """Number new keys, in this order; those for which there is no room stay unknown, and are counted."""
+        """Number new keys, in this order; keys without room stay unknown and are counted in ``without_room``."""
         places, size = self._places.array, len(self._places.array)
         for key in hashes:
             if key in self._known:
@@ -53,16 +53,16 @@ class Keys:
             while places[at] != UNKNOWN:
                 at = (at + 1) % size
             self._known[key] = self._numbers.array[at] = len(self._known)
-            places[at] = key  # last: from now on workers see it
+            places[at] = key  # written last: workers see the key from now on
 
     def names(self) -> list[str]:
-        """What the keys are called, by number."""
+        """The names of the keys, by number."""
         rows = self._names.array[: len(self._known)]
-        named = [bytes(row[row > 0]).decode(errors="ignore") for row in rows]
-        return [name or f"#{key:x}" for name, key in zip(named, self._known, strict=True)]
+        names = [bytes(row[row > 0]).decode(errors="ignore") for row in rows]
+        return [name or f"#{key:x}" for name, key in zip(names, self._known, strict=True)]
 
     def state(self) -> dict[str, Any]:
-        """Everything, for a state."""
+        """All values, to save."""
         hashes = torch.tensor(list(self._known), dtype=torch.int64)
         return {"hashes": hashes, "names": self._names.state(), "without room": sorted(self.without_room)}
 

@@ -1,4 +1,4 @@
-"""How ranks go through their streams together: they end at the same step, and share what they learned."""
+"""Ranks that go through their streams together: they end at the same step, and share their figures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from ..distributed.ranks import Ranks
 
-NEW_KEYS = 64  # that a rank can tell the others of at a time
+NEW_KEYS = 64  # how many new keys a rank can send to the others at a time
 
 
 def in_step(loader: Iterable[Any], ranks: Ranks) -> Iterator[Any]:
     """Batches of ``loader`` for as long as every rank has one.
 
-    Before each batch is handed out, one number of each rank says whether it has one (a stop flag). The first rank
-    whose stream is over ends it for all: a batch that another one holds by then is dropped.
+    Before each batch is handed out, each rank sends a stop flag that says whether it has a batch. The first rank whose
+    stream is over ends the pass for all: a batch that another rank already holds is dropped.
     """
     batches = iter(loader)
     while True:
@@ -29,7 +29,7 @@ def in_step(loader: Iterable[Any], ranks: Ranks) -> Iterator[Any]:
         yield batch[0]
 
 
-def shared(
+def share(
     ranks: Ranks, figures: NDArray[np.float64], totals: list[float], new_keys: list[int]
 ) -> tuple[NDArray[np.float64], list[float], list[int]]:
     """The sums over all ranks, and the new keys of all in the order of the ranks: one collective of fixed size.
@@ -42,5 +42,5 @@ def shared(
     message = np.concatenate([keys.ravel(), totals, figures.ravel()])
     received = ranks.all_reduce(torch.from_numpy(message)).numpy()
     keys, totals_of_all, rest = np.split(received, [keys.size, keys.size + len(totals)])
-    named = [int(key) - 1 for key in keys if key]
-    return rest.reshape(figures.shape), totals_of_all.tolist(), list(dict.fromkeys(named))
+    hashes = [int(key) - 1 for key in keys if key]
+    return rest.reshape(figures.shape), totals_of_all.tolist(), list(dict.fromkeys(hashes))

@@ -1,4 +1,4 @@
-"""Arrays that a loader's workers see as the main process changes them."""
+"""Arrays in shared memory: a loader's workers see the main process's changes."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class SharedArray:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, fill: int = 0) -> None:
-        self._tensor = _shared(torch.full(shape, fill, dtype=dtype, device="cpu"))
+        self._tensor = _move_to_shared_memory(torch.full(shape, fill, dtype=dtype, device="cpu"))
         self.array: NDArray[Any] = self._tensor.numpy()
 
     def __getstate__(self) -> torch.Tensor:
         return self._tensor
 
     def __setstate__(self, tensor: torch.Tensor) -> None:
-        self._tensor = _shared(tensor)  # a plain copy becomes memory of its own
+        self._tensor = _move_to_shared_memory(tensor)  # a plain copy gets memory of its own
         self.array = tensor.numpy()
 
     def state(self) -> torch.Tensor:
-        """A copy, for a state."""
+        """A copy of the values, to save."""
         return self._tensor.clone()
 
     def load(self, state: torch.Tensor) -> None:
-        """Put a state's values here, where workers see them."""
+        """Write saved values into the array, where workers see them."""
         np.copyto(self.array, state.numpy())
 
 
-def _shared(tensor: torch.Tensor) -> torch.Tensor:
+def _move_to_shared_memory(tensor: torch.Tensor) -> torch.Tensor:
     tensor.share_memory_()  # type: ignore[no-untyped-call]
     return tensor

@@ -1,4 +1,4 @@
-"""Where samples come from: any iterable data, or a function that makes an iterator, and how it is gone on with."""
+"""The source of a stream's samples: any iterable data, or a function that makes an iterator, and how to resume it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _log = logging.getLogger(__name__)
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What can say where it is, and go on from there."""
+    """A source or an iterator that can save its place and resume from it."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is."""
+        """The current place."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a saved place."""
 
 
 def check_source(source: Any) -> None:
-    """Raise TypeError unless this can be read from its beginning, again and again."""
+    """Raise TypeError unless the source can be read from its beginning again and again."""
     if isinstance(source, IterableDataset):
         return
     if isinstance(source, GeneratorType):
         raise TypeError(
-            "source is a generator, which can be read once and by one process only: give the function that makes it, "
+            "source is a generator, which can be read once and by one process only: pass the function that makes it, "
             "Stream(read, ...) in place of Stream(read(), ...)"
         )
     if hasattr(source, "__getitem__") and isinstance(source, Sized):
@@ -45,15 +45,15 @@ def check_source(source: Any) -> None:
 
 
 class Reader:
-    """One pass over a source, in one process: the samples of one of ``shares``, and where they are.
+    """One pass over a source, in one process: the samples of one of ``shares`` shares, and the place of the next one.
 
-    An ``IterableDataset`` shares its samples out to workers and ranks itself, as it does without us. Of any other
-    source, share s of n gets every n-th sample from the s-th on; all n read all of it.
+    An ``IterableDataset`` divides its samples among workers and ranks itself, as it does without us. From any other
+    source, share s of n gets every n-th sample from the s-th on; every process reads the whole source.
     """
 
     def __init__(self, source: Any, share: int, shares: int, beginnings: list[dict[str, Any]] | None = None) -> None:
         self.source = source
-        # A data set of Hugging Face starts every pass from the state that was loaded last: the next pass loads this.
+        # A Hugging Face data set starts every pass from the state that was loaded last: the next pass loads this one.
         self._beginnings = [] if beginnings is None else beginnings
         self.share, self.shares = (0, 1) if isinstance(source, IterableDataset) else (share, shares)
         self.read = 0  # samples of this share
@@ -61,7 +61,7 @@ class Reader:
         self._place: dict[str, Any] | None = None
 
     def go_on(self, place: dict[str, Any]) -> None:
-        """Start from where :meth:`place` was taken, in place of the beginning."""
+        """Start the pass from a place returned by :meth:`place`, not from the beginning."""
         self._place = place
 
     def __iter__(self) -> Iterator[Any]:
@@ -87,7 +87,7 @@ class Reader:
                 skip += place["read"] * self.shares
                 if place["read"]:
                     _log.warning(
-                        "source %s cannot say where it is: %d samples are read again and dropped. What follows is the "
+                        "source %s cannot save its place: %d samples are read again and dropped. What follows is the "
                         "same only if the source gives the same samples in the same order",
                         type(source).__name__,
                         skip,
@@ -95,12 +95,12 @@ class Reader:
             else:
                 raise ValueError(
                     f"state_dict: the place is that of a source with state_dict(), but {type(source).__name__} has "
-                    "none: give the source of the saved run"
+                    "none: use the source of the saved run"
                 )
         return itertools.islice(iterator, skip, None, self.shares) if (skip, self.shares) != (0, 1) else iterator
 
     def place(self) -> dict[str, Any]:
-        """Where the next sample is: the source's own state, its iterator's, or how many samples were read."""
+        """The place of the next sample: the source's own state, its iterator's, or how many samples were read."""
         if self._iterator is None and self._place is not None:
             return self._place
         if self.shares == 1 and isinstance(self.source, Stateful):

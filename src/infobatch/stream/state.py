@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def write(stream: Stream) -> dict[str, Any]:
-    """The state of a stream; its place is None where workers read it."""
+    """The state of a stream; its place is None if workers read the stream."""
     gate, pending = stream._gate, stream._pending
     learned = {
         "settings": {**stream._settings},
@@ -38,16 +38,16 @@ def write(stream: Stream) -> dict[str, Any]:
     return {"stream version": VERSION, **learned, "checksum": checksum(learned), "place": place}
 
 
-def read(stream: Stream, given: dict[str, Any]) -> None:
-    """Put a state of :func:`write` into a stream with the same settings; a ValueError says what is wrong."""
-    version = given.get("stream version") if isinstance(given, dict) else None
+def read(stream: Stream, saved: dict[str, Any]) -> None:
+    """Load a state of :func:`write` into a stream with the same settings; a ValueError says what is wrong."""
+    version = saved.get("stream version") if isinstance(saved, dict) else None
     if not isinstance(version, int):
         raise ValueError("state_dict: this is not the state of a Stream (it has no stream version)")
     if version > VERSION:
         raise ValueError(
             f"state_dict has stream version {version}, this release of infobatch reads up to {VERSION}: upgrade it"
         )
-    settings = given.get("settings")
+    settings = saved.get("settings")
     here = stream._settings
     if not isinstance(settings, dict) or settings != here:
         settings = settings if isinstance(settings, dict) else {}
@@ -60,23 +60,23 @@ def read(stream: Stream, given: dict[str, Any]) -> None:
             f"state_dict is from a different stream and was not loaded ({'; '.join(different)}). Make the Stream with "
             "the arguments of the saved run"
         )
-    learned = {name: value for name, value in given.items() if name not in ("stream version", "checksum", "place")}
-    if given.get("checksum") != checksum(learned):
+    learned = {name: value for name, value in saved.items() if name not in ("stream version", "checksum", "place")}
+    if saved.get("checksum") != checksum(learned):
         raise ValueError("state_dict is damaged (its checksum does not match) and was not loaded: use an older one")
     gate = stream._gate
-    stream._groups.load(given["groups"])
+    stream._groups.load(saved["groups"])
     if gate.keys is not None:
-        gate.keys.load(given["keys"])
+        gate.keys.load(saved["keys"])
     if gate.ids is not None:
-        gate.ids.load(given["ids"])
-    stream._passes.load(given["passes"])
-    stream._totals = Totals(**given["totals"])
-    stream._updates, stream._choices = given["updates"], given["choices"]
-    stream._in_hand = given["in hand"]
-    stream._pending = [(given["tickets"].clone(), given["losses"].clone())] if len(given["tickets"]) else []
-    stream._passage, stream._resumed = None, given["place"]
-    if given["place"] is None and stream._updates:
+        gate.ids.load(saved["ids"])
+    stream._passes.load(saved["passes"])
+    stream._totals = Totals(**saved["totals"])
+    stream._updates, stream._choices = saved["updates"], saved["choices"]
+    stream._in_hand = saved["in hand"]
+    stream._pending = [(saved["tickets"].clone(), saved["losses"].clone())] if len(saved["tickets"]) else []
+    stream._passage, stream._resumed = None, saved["place"]
+    if saved["place"] is None and stream._updates:
         _log.warning(
-            "the state has no place in the source, which workers read: load the state of your StatefulDataLoader as "
-            "well; with torch's DataLoader the source begins anew"
+            "the state holds no place in the source, because workers read it: load the state of your "
+            "StatefulDataLoader as well; with torch's DataLoader the source begins anew"
         )

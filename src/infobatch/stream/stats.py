@@ -1,4 +1,4 @@
-"""What a stream has let through, what that stands for, and how much noise it cost."""
+"""Statistics of a stream: samples let through, samples they stand for, and how much noise that cost."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class KeyStats:
 
 @dataclass(frozen=True)
 class StreamStats:
-    """A stream so far, on all ranks as far as they have met."""
+    """A stream so far, on all ranks up to their last exchange."""
 
     trained: int
-    stands_for: float  # samples of the stream, as the weights of those trained on tell
-    noise: float  # the noise factor V, by the losses that came back; NaN before any
+    stands_for: float  # samples of the stream, estimated from the weights of those trained on
+    noise: float  # the noise factor V, estimated from the losses so far; NaN before any
     rejected: int  # losses that were NaN or infinite
     keys: tuple[KeyStats, ...]
     keys_without_room: int
@@ -41,7 +41,7 @@ class StreamStats:
 
     def __str__(self) -> str:
         if not self.trained:
-            return "stream: nothing has come back yet"
+            return "stream: no loss has come back yet"
         lines = [
             f"stream: trained on {self.trained:,} samples, which stand for about {self.stands_for:,.0f}: "
             f"{self.saving:.1%} left out, noise factor {self.noise:.3f}"
@@ -56,12 +56,12 @@ class StreamStats:
         if self.keys_without_room:
             lines.append(
                 f"  {self.keys_without_room:,} more keys found all {self.slots:,} slots taken, and are kept whole: "
-                "give more slots, or a coarser key"
+                "use more slots, or a coarser key"
             )
         if self.ids_held:
             lines.append(f"  {self.ids_held:,} of {self.slots:,} slots hold an id; {self.collisions:,} losses collided")
         if self.rejected:
-            lines.append(f"  {self.rejected:,} losses were not finite, and are not booked")
+            lines.append(f"  {self.rejected:,} losses were not finite, and are not counted")
         return "\n".join(lines)
 
 
@@ -84,7 +84,7 @@ class Totals:
         return self.rescaled / self.size if self.size > 0 else 1.0
 
     def plus(self, sums: list[float]) -> Totals:
-        """These, and those of more losses, as :func:`sums_of` has them."""
+        """These totals plus the sums of more losses, as returned by :func:`sums_of`."""
         trained, stands_for, size, rescaled = sums
         return replace(
             self,
@@ -96,5 +96,5 @@ class Totals:
 
 
 def sums_of(size: NDArray[np.float64], weight: NDArray[np.float64]) -> list[float]:
-    """How many losses, Σ w, Σ w·m and Σ w²·m."""
+    """The number of losses, Σ w, Σ w·m and Σ w²·m."""
     return [float(len(size)), float(weight.sum()), float(weight @ size), float(np.square(weight) @ size)]

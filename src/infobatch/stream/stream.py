@@ -27,7 +27,7 @@ from .passage import Draws, Gate, Passage
 from .shared import SharedArray
 from .source import Reader, check_source
 from .stats import KeyStats, StreamStats, Totals, sums_of
-from .ticket import PERIOD, are_of, checked, names, tag_of, weights
+from .ticket import PERIOD, are_of, check_tickets, names, tag_of, weights
 
 _SLOTS = {"key": 1 << 12, "id": 1 << 20}
 _WORKERS = 1024  # that have a count of passes of their own
@@ -36,29 +36,29 @@ _SCALES = ("samples", "steps")
 
 
 class Stream(IterableDataset[Any]):
-    """Lets part of a stream through, each sample with its weight, so that the expected gradient is that of all of it.
+    """Lets part of a stream through, with weights that keep the expected gradient that of the whole stream.
 
     Args:
         source: an iterable data set (torch's, ``datasets`` streaming, WebDataset), or a function that returns an
             iterator.
-        key: what is known of a sample before it is trained on, such as its source, class or length bucket: a function
-            from a sample to a text or whole number. Each key has a running mean of its gradient's size.
-        id: a function from a sample to its id, for streams that come round again: its own losses are remembered.
-        look: a function from a list of samples to one score for each, the same for samples of like loss: a small
-            model's loss, a length, an n-gram statistic. It is asked ``look_batch`` samples at a time.
-            With none of the three all samples go on, and :meth:`choose` chooses within a batch.
+        key: a function from a sample to a text or whole number that is known before training on it, such as its source,
+            class or length bucket. Each key has a running mean of its gradient's size.
+        id: a function from a sample to its id, for streams that repeat: each sample's own losses are remembered.
+        look: a function from a list of samples to one score for each, similar for samples of similar loss: a small
+            model's loss, a length, an n-gram statistic. It is called with ``look_batch`` samples at a time.
+            Without ``key``, ``id`` and ``look`` all samples go on, and :meth:`choose` chooses within a batch.
         noise: the budget: training is as if batches were at most 1 + noise times smaller. 0.1 if ``saving`` is None.
         saving: the share of the stream to leave out, at the least noise, in place of a budget.
         size: how the gradient's squared norm follows from a loss: "smooth" for any loss, "cross-entropy", or "norm"
-            where ``score`` is a norm.
-        floor: the least probability: no weight exceeds its inverse.
-        slots: how many keys (4,096), or ids (2**20), there is room for.
+            if ``score`` is a norm.
+        floor: the least probability that a sample is let through; no weight exceeds 1 / floor.
+        slots: the number of keys (default 4,096) or ids (2**20) that there is room for.
         scale: "samples": a step counts for all samples it stands for, as with :class:`InfoBatch`; "steps": each step
-            counts as one of the whole stream, for a fixed number of steps.
-        every: after how many updates probabilities are renewed, and ranks share what they learned.
-        seed: of the draws.
-        ticket_key: under which dict samples carry their ticket; tuples have it as a last element.
-        look_batch: how many samples ``look`` is asked at a time.
+            counts as a step on the whole stream, for training with a fixed number of steps.
+        every: the number of updates after which probabilities are updated, and ranks share their figures.
+        seed: the seed of the random draws.
+        ticket_key: the key under which dict samples carry their ticket; tuples have it as a last element.
+        look_batch: how many samples ``look`` gets at a time.
         group: the process group that shares the stream, if not all processes do.
 
     >>> import torch
@@ -97,13 +97,16 @@ class Stream(IterableDataset[Any]):
         asked = {name: ask for name, ask in (("key", key), ("id", id), ("look", look)) if ask is not None}
         if len(asked) > 1:
             raise ValueError(
-                f"{' and '.join(asked)} are given: a sample is known by one of them, so leave out the rest"
+                f"{' and '.join(asked)} are given, but samples are known by only one of them: leave out the rest"
             )
         kind, ask = next(iter(asked.items()), ("forward", None))
         if ask is not None and not callable(ask):
             raise TypeError(f"{kind} must be a function of a sample, got {ask!r}: {kind}=lambda sample: sample[...]")
         if noise is not None and saving is not None:
-            raise ValueError("noise and saving are both given: say how much noise training bears, or what to leave out")
+            raise ValueError(
+                f"pass noise, the budget, or saving, the share to leave out, not both: got noise={noise} and "
+                f"saving={saving}"
+            )
         check_noise(0.1 if noise is None else noise)
         if saving is not None and (not is_real(saving) or not 0 < saving < 1 - floor):
             raise ValueError(
@@ -114,13 +117,13 @@ class Stream(IterableDataset[Any]):
         check_choice("scale", scale, _SCALES)
         for name, value, meaning in (
             ("every", every, "updates between two renewals of the probabilities"),
-            ("look_batch", look_batch, "samples that look is asked at a time"),
+            ("look_batch", look_batch, "samples that look gets at a time"),
         ):
             check_whole(name, value, 1, meaning)
-        check_whole("seed", seed, 0, "of the draws")
+        check_whole("seed", seed, 0, "the seed of the random draws")
         if slots is not None:
             if kind not in _SLOTS:
-                raise ValueError(f"slots={slots} is for key= and id=, which remember; leave it out")
+                raise ValueError(f"slots={slots} is only for key= and id=: leave it out")
             check_whole("slots", slots, 1, "keys or ids that there is room for")
         rule = Rule(
             0.1 if noise is None else float(noise),
@@ -142,16 +145,16 @@ class Stream(IterableDataset[Any]):
         self._gate = Gate(kind, ask, self._groups, keys, ids, int(look_batch), tag, ticket_key)
         self._passes = SharedArray((_WORKERS,), torch.int64)  # begun by each worker
         self._ranks = Ranks(group)
-        self._here: tuple[int, int] | None = None  # (rank, world), where it is known from another process
+        self._here: tuple[int, int] | None = None  # (rank, world), in a copy for another process
         self._passage: Passage | None = None  # the latest in this process
-        self._resumed: dict[str, Any] | None = None  # where the next pass begins
+        self._resumed: dict[str, Any] | None = None  # the place where the next pass begins
         self._beginnings: list[dict[str, Any]] = []  # see Reader
-        self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # tickets and losses that are not booked yet
+        self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []  # tickets and losses since the last renewal
         self._totals = Totals()
         self._updates = 0
         self._choices = 0
-        self._in_step = False  # whether ranks go through their batches together now
-        self._in_hand = False  # whether one of these batches is in the user's hands, and not counted yet
+        self._in_step = False  # whether ranks are going through their batches together
+        self._in_hand = False  # whether such a batch was handed out and is not counted yet
         self._last: tuple[torch.Tensor, torch.Tensor] | None = None
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -179,7 +182,7 @@ class Stream(IterableDataset[Any]):
         return getattr(self.source, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What workers need: they read, and book nothing."""
+        """The state for workers, which read samples but get no losses."""
         here: dict[str, Any] = {"_here": self._here_and_world(), "_pending": [], "_passage": None}
         here |= {"_resumed": None, "_last": None}
         return {**self.__dict__, **here}
@@ -192,20 +195,20 @@ class Stream(IterableDataset[Any]):
     def update(
         self, loss: torch.Tensor, ticket: torch.Tensor | Chosen, *, score: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The weighted mean of a batch's losses; what they tell is booked to the keys or ids they belong to.
+        """Record a batch's losses for their keys or ids and return the weighted mean, to call ``backward()`` on.
 
-        ``loss`` has one value per sample, ``ticket`` is what the batch carries, or what :meth:`choose` returned.
-        ``score`` is judged by in place of the loss.
+        ``loss`` has one value per sample. ``ticket`` is the batch's tickets, or the result of :meth:`choose`.
+        ``score`` is recorded in place of the loss.
         """
         check_loss("loss", loss)
         mean_over = ticket.looked_at if isinstance(ticket, Chosen) else len(loss)
-        ticket = checked(ticket.ticket if isinstance(ticket, Chosen) else ticket, len(loss), self._gate.tag)
+        ticket = check_tickets(ticket.ticket if isinstance(ticket, Chosen) else ticket, len(loss), self._gate.tag)
         if score is not None:
             check_loss("score", score, like=loss)
         if self._here_and_world()[1] > 1 and not self._in_step:
             raise RuntimeError(
                 f"{self._here_and_world()[1]} ranks train on streams that may end at different steps: loop over "
-                "stream.together(loader) in place of the loader, by which they end together and share what they learn"
+                "stream.together(loader) in place of the loader, so that they end together and share their figures"
             )
         weight = weights(ticket).to(loss.device, working_dtype(loss))
         mean = weighted_sum(loss, weight) / mean_over
@@ -218,10 +221,10 @@ class Stream(IterableDataset[Any]):
         return mean.to(loss.dtype)
 
     def choose(self, loss: torch.Tensor) -> Chosen:
-        """Which samples of a batch to train on, by the losses of a forward pass over all of them.
+        """Choose the samples of a batch to train on, by the losses of a forward pass over all of them.
 
-        Train on the rows at ``.positions``, and give the result to :meth:`update` as the ticket. The mean is then that
-        of the whole batch in expectation.
+        Train on the rows at ``.positions``, and pass the result to :meth:`update` as the ticket. The expected mean is
+        then that of the whole batch.
         """
         check_loss("loss", loss)
         if self._gate.kind != "forward":
@@ -235,23 +238,23 @@ class Stream(IterableDataset[Any]):
         return choose(loss, self._groups.rule, self._totals.lowest, self._gate.tag, rng)
 
     def weights_of(self, ticket: torch.Tensor) -> torch.Tensor:
-        """What ``update`` multiplies the losses of samples with these tickets by, before it takes the mean."""
-        weight = weights(checked(ticket, len(ticket), self._gate.tag))
+        """The factors by which ``update`` multiplies the losses of samples with these tickets, before the mean."""
+        weight = weights(check_tickets(ticket, len(ticket), self._gate.tag))
         return weight * self._groups.keep if self.scale == "steps" else weight
 
     @property
     def batches_done(self) -> int:
-        """How many batches came back so far."""
+        """How many batches were passed to ``update`` so far."""
         return self._updates
 
     @property
     def ticket_key(self) -> str:
-        """Under which dict samples carry their ticket."""
+        """The key under which dict samples carry their ticket."""
         return self._gate.ticket_key
 
     @property
     def loss(self) -> torch.Tensor:
-        """The last batch's mean loss as the whole stream would show it: Σ weight·loss / Σ weight."""
+        """The last batch's mean loss on the scale of the whole stream: Σ weight·loss / Σ weight."""
         if self._last is None:
             return torch.tensor(torch.nan)
         loss, weight = self._last
@@ -260,7 +263,7 @@ class Stream(IterableDataset[Any]):
     def together(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Batches of ``loader`` for as long as every rank has one, so that all make the same number of steps.
 
-        One number is exchanged before each batch; every ``every`` batches ranks share what they learned.
+        One number is exchanged before each batch; every ``every`` batches ranks share their figures.
         With one process these are the loader's batches.
         """
         if self._here_and_world()[1] == 1:
@@ -268,7 +271,7 @@ class Stream(IterableDataset[Any]):
             return
         self._in_step = True
         try:
-            if self._in_hand:  # a batch of before, when the state was taken or the loop was left
+            if self._in_hand:  # a batch from before the state was saved or the loop was left
                 self._step()
             for batch in meeting.in_step(loader, self._ranks):
                 self._in_hand = True
@@ -286,8 +289,8 @@ class Stream(IterableDataset[Any]):
     # -- what is learned -----------------------------------------------------------------------------------------
 
     def _renew(self) -> None:
-        """Book the losses that came back; with several ranks, those of all."""
-        tickets, loss, rejected = self._came_back()
+        """Enter the losses since the last renewal into the figures; with several ranks, those of all."""
+        tickets, loss, rejected = self._pending_losses()
         self._pending.clear()
         self._totals.rejected += rejected
         self._totals.lowest = min(self._totals.lowest, float(loss.min(initial=0.0)))
@@ -298,7 +301,7 @@ class Stream(IterableDataset[Any]):
         figures = self._groups.gather(group[known], size[known], weight[known])
         sums = sums_of(size, weight)
         if self._here_and_world()[1] > 1:
-            figures, sums, new = meeting.shared(self._ranks, figures, sums, new)
+            figures, sums, new = meeting.share(self._ranks, figures, sums, new)
         self._totals = self._totals.plus(sums)
         if self._gate.ids is not None:
             self._gate.ids.book(names(tickets), loss)
@@ -307,38 +310,38 @@ class Stream(IterableDataset[Any]):
         if self._gate.kind != "forward":
             self._groups.add(figures)
 
-    def _came_back(self) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
+    def _pending_losses(self) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
         """Tickets and finite losses since the last renewal, and how many losses were not finite."""
         if not self._pending:
             return np.zeros(0, np.int64), np.zeros(0), 0
         ticket = torch.cat([ticket.cpu() for ticket, _ in self._pending])
         loss = torch.cat([loss.cpu().double() for _, loss in self._pending]).numpy()
-        if not are_of(ticket, self._gate.tag):  # on an accelerator it was not looked at, to spare a sync
+        if not are_of(ticket, self._gate.tag):  # not checked before on an accelerator, to spare a sync
             raise ValueError("update was given tickets that this stream did not give out: pass the batch's own tickets")
         finite = np.isfinite(loss)
         return ticket.numpy()[finite], loss[finite], int((~finite).sum())
 
-    def _group_of(self, named: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
-        """The group of each sample, and the hashes of keys that have none yet."""
+    def _group_of(self, hashes: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
+        """The group of each sample, and the hashes of keys that have no group yet."""
         gate = self._gate
         if gate.ids is not None:
-            return gate.ids.bins(named), []
+            return gate.ids.bins(hashes), []
         if gate.keys is None:
-            return named, []
-        new = list(dict.fromkeys(named[gate.keys.number(named) == UNKNOWN].tolist()))
+            return hashes, []
+        new = list(dict.fromkeys(hashes[gate.keys.number(hashes) == UNKNOWN].tolist()))
         if self._here_and_world()[1] == 1:
             gate.keys.enter(new)
-            return gate.keys.number(named), []
-        return gate.keys.number(named), [key for key in new if key not in gate.keys.without_room][: meeting.NEW_KEYS]
+            return gate.keys.number(hashes), []
+        return gate.keys.number(hashes), [key for key in new if key not in gate.keys.without_room][: meeting.NEW_KEYS]
 
     @property
     def stats(self) -> StreamStats:
-        """Samples trained on, what they stand for, the noise that cost; per key where there are keys."""
+        """Samples trained on, samples they stand for, and the noise that cost; also per key if there are keys."""
         gate, groups = self._gate, self._groups
-        tickets, loss, rejected = self._came_back()  # and stays to be booked
+        tickets, loss, rejected = self._pending_losses()  # they stay pending
         weight = PERIOD / ((tickets & (PERIOD - 1)) + 1)
         totals = self._totals.plus(sums_of(groups.rule.sizes(loss, self._totals.lowest), weight))
-        called = [] if gate.keys is None else gate.keys.names()
+        key_names = [] if gate.keys is None else gate.keys.names()
         keep = groups.ticks.array / PERIOD
         keys = tuple(
             KeyStats(
@@ -348,7 +351,7 @@ class Stream(IterableDataset[Any]):
                 float(keep[number]),
                 float(groups.mean[number]),
             )
-            for number, name in enumerate(called)
+            for number, name in enumerate(key_names)
         )
         return StreamStats(
             trained=totals.trained,
@@ -369,7 +372,7 @@ class Stream(IterableDataset[Any]):
     # -- stopping and going on -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that was learned, and where the stream is if this process reads it: tensors and plain values.
+        """All figures of the stream, and its place if this process reads it: tensors and plain values.
 
         With a loader's workers the place is in the state of a ``StatefulDataLoader``: save that too. Each rank saves
         its own state.
@@ -379,6 +382,6 @@ class Stream(IterableDataset[Any]):
         return state.write(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the state was taken."""
+        """Resume where the state was saved."""
         if get_worker_info() is None and state_dict:
             state.read(self, state_dict)

@@ -1,8 +1,8 @@
-"""The ticket that a sample carries: its weight, and what it is known by, in one whole number.
+"""The ticket that a sample carries: its weight and its key, id or group, in one whole number.
 
 From the lowest bit: 14 bits for its probability, in ticks of 2**-14, less one; 44 bits for its name (the hash of its
-key or id, or a group's number); 5 bits, never 0, by which a stream knows its own tickets. One int64 goes through any
-collate function, worker, pinned memory and device move as a label does.
+key or id, or a group's number); 5 bits, never 0, by which a stream knows its own tickets. One int64 passes any collate
+function, worker, pinned memory and device move as a label does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TAGS = 31
 
 
 def tag_of(digest: int) -> int:
-    """The mark of a stream with such a digest of its settings, in its place in a ticket.
+    """The mark of a stream with this digest of its settings, shifted to its place in a ticket.
 
     >>> tag_of(31) >> 58, tag_of(30) >> 58
     (1, 31)
@@ -29,7 +29,7 @@ def tag_of(digest: int) -> int:
 
 
 def issue(tag: int, name: int, ticks: int) -> int:
-    """A ticket.
+    """Make a ticket.
 
     >>> ticket = issue(tag_of(0), 7, PERIOD // 4)
     >>> weights(torch.tensor([ticket])).item(), names(np.array([ticket])).item()
@@ -39,12 +39,12 @@ def issue(tag: int, name: int, ticks: int) -> int:
 
 
 def weights(tickets: torch.Tensor) -> torch.Tensor:
-    """What samples weigh: 1 over their probability, exactly. On the tickets' device, without a sync."""
+    """The samples' weights: exactly 1 over their probability, on the tickets' device, without a sync."""
     return PERIOD / ((tickets & (PERIOD - 1)) + 1).double()
 
 
 def names(tickets: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """What samples are known by."""
+    """The names in tickets: hashes of keys or ids, or group numbers."""
     return (tickets >> BITS) & ((1 << NAME_BITS) - 1)
 
 
@@ -53,8 +53,8 @@ def are_of(tickets: torch.Tensor, tag: int) -> bool:
     return bool((tickets >> _TAG_AT == tag >> _TAG_AT).all())
 
 
-def checked(tickets: Any, count: int, tag: int) -> torch.Tensor:
-    """Tickets, one for each of ``count`` losses; in host memory, of this stream."""
+def check_tickets(tickets: Any, count: int, tag: int) -> torch.Tensor:
+    """The tickets, or an error unless there is one per loss and, if they are in host memory, all are this stream's."""
     if not isinstance(tickets, torch.Tensor) or tickets.dtype != torch.int64:
         kind = tickets.dtype if isinstance(tickets, torch.Tensor) else type(tickets).__name__
         raise TypeError(
