@@ -63,10 +63,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py
 	$(BIN)/python tools/torchvision_on_cpu.py
 	@touch $@
 
-# The demonstration needs little: a newcomer should not wait for the tests' frameworks.
+# The demonstration needs little: a newcomer should not wait for the tests' frameworks. Python compiles what it imports;
+# compiling all of torch would take as long as everything else here.
 $(DEMO)/.ready: pyproject.toml constraints.txt
 	test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
-	$(DEMO)/bin/python $(INSTALL) -e ".[lab]"
+	$(DEMO)/bin/python $(INSTALL) --no-compile -e ".[lab]"
 	@touch $@
 
 $(MORE)/.ready: pyproject.toml constraints.txt tools/torchvision_on_cpu.py

@@ -13,14 +13,15 @@ from infobatch.lab.method import MethodSpec
 from infobatch.lab.training import Training
 from infobatch.report.picture import FAINT, FULL, INK, PRUNED, dress
 
+SETTINGS = ("dataset=fashion-mnist-10k", "samples=5000", "epochs=16", "augment=flip")
 EPOCH = 12  # of 16
 LOWEST = 2e-3  # loss shown
 SPEC = MethodSpec("infobatch-adaptive", "infobatch-adaptive", steps_stay=True)
 
 
 def main() -> None:
-    """Train the demonstration with the noise budget, and show what it thinks of epoch 12."""
-    recipe = recipes.get("demo")
+    """Train a small network with the noise budget, and show how the budget judges samples in epoch 12."""
+    recipe = recipes.get("fashion-mnist-8k").changed(SETTINGS)
     run = Training(recipe.create_task(), recipe, SPEC, 0)
     for _ in range(EPOCH):
         run.train_epoch()

@@ -8,7 +8,7 @@ import typer
 from .reports import write_report
 from .shared import Out, Settings, Sweep, run, split_methods, tell
 
-METHODS = "full,infobatch,infobatch-adaptive:steps=stay"
+METHODS = "full,full:cost=0.67,infobatch,infobatch-adaptive:steps=stay"
 
 
 def demo(
@@ -18,8 +18,8 @@ def demo(
     out: Out = Path("infobatch-demo"),
 ) -> None:
     """Compare methods on pictures that come with the package: a table, and a page to look at."""
-    found = run("demo", "small", settings, Sweep(split_methods(methods), range(seeds)), None, out, margin=0.5)
-    results = found.results()
-    write_report(results, [found.folder], out / "report.html")
+    comparison = run("demo", "small", settings, Sweep(split_methods(methods), range(seeds)), None, out, margin=0.5)
+    results = comparison.results()
+    write_report(results, [comparison.folder], out / "report.html")
     tell(results)
     typer.echo(f"Page: {out / 'report.html'}")

@@ -56,9 +56,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     # The recipe of `infobatch demo`: seconds a run.
     "demo": {
-        "small": replace(
-            _PICTURES, dataset="fashion-mnist-10k", epochs=16, samples=5000, judge_every=4, augment="flip"
-        ),
+        "small": replace(_DIGITS, dataset="fashion-mnist-10k", epochs=24, samples=5000, lr=0.1, judge_every=8),
     },
     # Rulers: small enough for many seeds and judged by 58,000 images or more, so that they tell methods apart. For
     # AdamW: --set optimizer=adamw --set lr=0.004 (0.01 for the digits).
@@ -75,23 +73,24 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     # Fine-tuning of pretrained weights that come as packages (lab/tasks/pretrained.py).
     "banking77": {
         "small": TextRecipe(
-            *("banking77", "minilm", 6, 32, "adamw"),
-            lr=3e-4,
+            *("banking77", "minilm", 8, 16, "adamw"),
+            lr=5e-4,
             weight_decay=0.01,
             schedule="warmup20-cosine",
             clip=1.0,
-            samples=2000,
-            judge_every=6,
+            samples=1000,
+            judge_every=8,
+            max_tokens=24,
         ),
     },
     "efficientnet-lite0": {
         "small": ClassificationRecipe(
-            *("cifar100", "efficientnet-lite0", 6, 32, "adamw"),
+            *("cifar100", "efficientnet-lite0", 8, 32, "adamw"),
             lr=1e-3,
             weight_decay=0.01,
             schedule="warmup20-cosine",
             samples=2500,
-            judge_every=6,
+            judge_every=8,
             augment="flip",
         ),
     },
