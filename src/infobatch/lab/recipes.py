@@ -73,13 +73,13 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     # Fine-tuning of pretrained weights that come as packages (lab/tasks/pretrained.py).
     "banking77": {
         "small": TextRecipe(
-            *("banking77", "minilm", 8, 16, "adamw"),
+            *("banking77", "minilm", 6, 16, "adamw"),
             lr=5e-4,
             weight_decay=0.01,
             schedule="warmup20-cosine",
             clip=1.0,
             samples=1000,
-            judge_every=8,
+            judge_every=6,
             max_tokens=24,
         ),
     },
