@@ -146,7 +146,7 @@ def _reason(place: Path, code: int) -> str:
     if path.exists():
         return path.read_text(encoding="utf-8").strip()
     if code < 0:
-        name = signal.Signals(-code).name
+        name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")
         return f"the process was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
     return f"the process ended with exit code {code} before the function returned"
 
