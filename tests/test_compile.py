@@ -122,6 +122,14 @@ def test_methods_that_choose_within_batches_update_outside_of_the_graph():
     assert train(compiled=True) == train(compiled=False)
 
 
+def test_torch_2_6_whose_disable_takes_no_reason(monkeypatch):
+    expected, *_ = train(torch.float32)
+    disable = torch.compiler.disable
+    monkeypatch.setattr(torch.compiler, "disable", lambda fn=None, recursive=True: disable(fn, recursive))
+    found, *_ = train(torch.float32)
+    assert found == expected
+
+
 def test_a_stray_index_in_compiled_code_raises_at_the_end_of_the_epoch():
     train_data = InfoBatch(range(10), num_epochs=4, delta=1.0, index_key="index")
     train_data.update(torch.arange(10.0), torch.arange(10))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 import warnings
@@ -156,7 +157,9 @@ class Run:
         else:
             self._follow_world()
         if self.update_outside_graph is None and "torch._dynamo" in sys.modules:
-            self.update_outside_graph = torch.compiler.disable(self.update, reason=OUTSIDE)  # type: ignore[no-untyped-call]
+            takes_reason = "reason" in inspect.signature(torch.compiler.disable).parameters  # newer than torch 2.6
+            why = {"reason": OUTSIDE} if takes_reason else {}
+            self.update_outside_graph = torch.compiler.disable(self.update, **why)  # type: ignore[no-untyped-call]
         if self.watcher is not None:
             self.watcher.begin_epoch(self.plan.epoch)
         return self.plan.epoch, self.position

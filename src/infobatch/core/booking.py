@@ -1,8 +1,8 @@
-"""One epoch's books: each loss is weighted, and its score goes to its own sample.
+"""Weights the losses of one epoch, and records each score for its own sample.
 
-By position, the next few batches of the plan lie ready as tensors (:class:`Window`), so that a training step needs no
-look-up; their scores enter the table together. By index, weights are looked up by sample and scores enter at once.
-Neither syncs with the host.
+By position, the next few batches of the plan are prepared as tensors (:class:`Window`), so that a training step needs
+no look-up; their scores are written to the table together. By index, weights are looked up by sample and scores are
+written at once. Neither syncs with the host.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .position import REMEDY, Position
 from .scores import ScoreTable, lasting
 from .weights import WeightLookup, working_dtype
 
-_BATCHES = 64  # how many have their scores booked together
+_BATCHES = 64  # how many batches have their scores written together
 
 
 class Booking:
-    """Weighs the losses of one epoch and books their scores."""
+    """Weights the losses of one epoch and records their scores."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class Booking:
         self.plan = plan
         self.position = position
         self.table = table
-        # Losses and weights of the last batch; no weights: all are 1.
+        # (losses, weights) of the last batch; weights are None if all are 1.
         self._last: tuple[torch.Tensor, torch.Tensor | None] | None = None if before is None else before._last
         self._lookup: WeightLookup | None = None
         with lasting():
             self._strays = torch.zeros((), dtype=torch.int64, device="cpu")  # losses of samples outside the plan
-            if by_index or table.values.device.type == "cpu":  # there it costs nothing
+            if by_index or table.values.device.type == "cpu":  # on a CPU it costs nothing
                 self._lookup = plan.by_sample.lookup(table.values.device, torch.float32)
         self._window: Window | None = None
         self._mean_weight: torch.Tensor | None = None
@@ -85,13 +85,13 @@ class Booking:
         return self._window
 
     def _denominator(self, count: int, is_last: bool) -> float:
-        """How many samples the mean of a batch is over: less the padding of all ranks, shared, in the last step."""
+        """The number of samples in a batch's mean; in the last step, less this rank's share of all ranks' padding."""
         return count - self.position.part.global_padding / self.position.part.world if is_last else count
 
     def _stands_for(self) -> torch.Tensor:
-        """How many samples of full data each one of the plan stands for: the mean weight.
+        """The mean weight: how many samples of full data a sample of the plan stands for, on average.
 
-        A batch's mean is divided by it where steps are as many as full data has, so that its scale is full data's.
+        Where steps stay, a batch's mean is divided by it, so that the loss is on the scale of full data.
         """
         if self._mean_weight is None:
             plan = self.plan
@@ -101,7 +101,7 @@ class Booking:
         return self._mean_weight
 
     def flush(self) -> None:
-        """Book the scores of the open window."""
+        """Write the scores of the open window to the table."""
         if self._window is None:
             return
         index, score = self._window.noted()
@@ -117,7 +117,7 @@ class Booking:
     # -- by index ------------------------------------------------------------------------------------------------
 
     def update_named(self, loss: torch.Tensor, index: torch.Tensor, score: torch.Tensor) -> torch.Tensor:
-        """The weighted mean of the samples named by ``index``: tensor work only when compiled."""
+        """The weighted mean of the samples named by ``index``: tensor operations only, when compiled."""
         compiling = torch.compiler.is_compiling()
         if self._lookup is None or not self._lookup.fits(loss):
             with lasting():
@@ -145,7 +145,7 @@ class Booking:
         if compiling:
             self.position.mark(index)
         else:
-            self.flush()  # the window goes on from its own place
+            self.flush()  # batches by position have a place of their own
             distinct = self.position.name(index)
         if not distinct:
             real = slice(None) if padding is None else ~padding
@@ -165,13 +165,13 @@ class Booking:
         return self.position.is_last(index) & (place == len(index) - 1)
 
     def _rows_of_mean(self, index: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """How many losses the mean is over: in the last step of all ranks, the share of them that is no padding."""
+        """The number of losses in the mean; in the last step, less this rank's share of all ranks' padding."""
         part, rows = self.position.part, len(index)
         padding = rows * part.global_padding / (part.world * self.position.last_batch(rows))
         return rows - padding * self.position.is_last(index).to(dtype)
 
     def loss(self) -> torch.Tensor | None:
-        """The last batch's mean loss as full data would show it: each sample counts by the share it stands for."""
+        """The last batch's mean loss on the scale of full data: Σ weight·loss / Σ weight; None before any."""
         if self._last is None:
             return None
         loss, weight = self._last
@@ -181,7 +181,7 @@ class Booking:
         return torch.where(total > 0, weighted_sum(loss, weight) / total, torch.nan).to(loss.dtype)
 
     def weights_of(self, index: torch.Tensor) -> torch.Tensor:
-        """The weights of these samples, in host memory: 0 for one that is pruned, or only padding."""
+        """The weights of these samples, in host memory: 0 for a sample that is pruned, or only padding."""
         index, part = index.cpu(), self.position.part
         weight = torch.tensor(self.plan.by_sample.of(index.numpy()), dtype=torch.float64, device="cpu")
         if part.padded and not self.plan.repeats:
@@ -191,11 +191,11 @@ class Booking:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def count_strays(self, strays: torch.Tensor) -> None:
-        """Losses for samples that were not meant: told at the end of the epoch, without a host sync here."""
+        """Count losses of samples outside the plan; they raise at the end of the epoch, without a host sync here."""
         self._strays = self._strays.to(strays.device) + strays
 
     def close(self, on_purpose: bool) -> None:
-        """End the pass: book what is open, and raise if batches were missed or named wrongly."""
+        """End the pass: write the open scores, and raise if batches were missed or named wrongly."""
         self.flush()
         strays = int(self._strays)
         self._strays.zero_()
@@ -220,7 +220,7 @@ class Window:
         self.at = 0
 
     def fits(self, count: int, loss: torch.Tensor) -> bool:
-        """Whether the next batch has a place here."""
+        """Whether the next batch has its place in this window."""
         return (
             self.at < len(self.slots)
             and self.slots[self.at].shape[0] == count
@@ -229,7 +229,7 @@ class Window:
         )
 
     def weigh_and_note(self, loss: torch.Tensor, score: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The batch's mean, and its weights, divided by what the mean is over; its scores are noted for later."""
+        """(the batch's mean, its weights divided by the number of samples); keeps the scores until the next flush."""
         self.slots[self.at].copy_(score)
         # A copy: torch.dot rounds by where its operands lie in memory, and a window may begin at any batch.
         weights = None if self.weights is None else self.weights[self.at].clone()
@@ -237,7 +237,7 @@ class Window:
         return (loss.mean() if weights is None else weighted_sum(loss, weights).to(loss.dtype)), weights
 
     def noted(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(index, score) of all batches noted so far."""
+        """(index, score) of all batches weighed so far."""
         filled = sum(slot.shape[0] for slot in self.slots[: self.at])
         return self.index[:filled], self.scores[:filled]
 

@@ -1,4 +1,4 @@
-"""Checks of what users give: each error names the argument, the rule, the value and the remedy."""
+"""Checks of users' arguments: each error names the argument, the rule, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset
 
 
 def is_real(value: Any) -> bool:
-    """A real number of Python's or numpy's, and not a bool."""
+    """Whether ``value`` is a real number of Python or numpy, and not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -31,7 +31,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def check_choice(what: str, value: str, known: Iterable[str]) -> None:
-    """Raise, naming the nearest right word, unless ``value`` is one of the known ones."""
+    """Raise, naming the nearest known word, unless ``value`` is one of the known words."""
     known = [*known]
     if value not in known:
         raise ValueError(f"{what}: there is no {value!r}{nearest(value, known)}")
@@ -41,7 +41,7 @@ def check_choice(what: str, value: str, known: Iterable[str]) -> None:
 
 
 def check_dataset(dataset: Any) -> None:
-    """A dataset with indices that can be come back to."""
+    """Raise unless the dataset is map-style and has at least one sample."""
     if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__getitem__") and isinstance(dataset, Sized)):
         raise TypeError(
             f"dataset must be map-style, with __len__ and __getitem__, got {type(dataset).__name__}: a stream has no "
@@ -54,7 +54,7 @@ def check_dataset(dataset: Any) -> None:
 
 
 def check_whole(name: str, value: Any, least: int, meaning: str) -> None:
-    """A whole number, not below ``least``."""
+    """Raise unless ``value`` is a whole number, not below ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be a whole number ({meaning}), got {value!r}")
     if value < least:
@@ -62,13 +62,13 @@ def check_whole(name: str, value: Any, least: int, meaning: str) -> None:
 
 
 def check_share(name: str, value: Any, meaning: str) -> None:
-    """A number in [0, 1]."""
+    """Raise unless ``value`` is a number in [0, 1]."""
     if not is_real(value) or not 0 <= value <= 1:
         raise ValueError(f"{name} must lie in [0, 1] ({meaning}), got {value!r}")
 
 
 def check_flag(name: str, value: Any, meaning: str) -> None:
-    """True, False, or None where that means "as the method does"."""
+    """Raise unless ``value`` is True, False or None; None means "as the method does"."""
     if value is not None and not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True, False or None ({meaning}), got {value!r}")
 
@@ -92,7 +92,7 @@ def checked_part(name: str, value: float, meaning: str, above: float = 0.0) -> f
 
 
 def check_loss(name: str, loss: torch.Tensor, like: torch.Tensor | None = None) -> None:
-    """One floating-point value per sample."""
+    """Raise unless ``loss`` has one floating-point value per sample, and as many as ``like``."""
     if not isinstance(loss, torch.Tensor) or not loss.is_floating_point():
         kind = loss.dtype if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise TypeError(f"{name} must be a floating-point tensor with one value per sample, got {kind}")
@@ -109,14 +109,17 @@ def check_loss(name: str, loss: torch.Tensor, like: torch.Tensor | None = None) 
         raise ValueError(f"{name} has {loss.shape[0]} values for {like.shape[0]} losses: it needs one per sample")
 
 
-def checked_index(given: Any, size: int, loss: torch.Tensor | None = None) -> torch.Tensor:
-    """Samples of a dataset of ``size``, one per value of ``loss``; range errors on an accelerator are the device's."""
-    index = given
+def checked_index(value: Any, size: int, loss: torch.Tensor | None = None) -> torch.Tensor:
+    """The index as a tensor, or an error unless it names samples of a dataset of ``size``, one per value of ``loss``.
+
+    On an accelerator the range is not checked here, to spare a sync: the device raises its own errors.
+    """
+    index = value
     if not isinstance(index, torch.Tensor):
         try:
-            index = torch.as_tensor(given, device="cpu")
+            index = torch.as_tensor(value, device="cpu")
         except (TypeError, ValueError, RuntimeError) as error:
-            raise TypeError(f"index must hold whole numbers, one per sample, got {given!r}: {error}") from error
+            raise TypeError(f"index must hold whole numbers, one per sample, got {value!r}: {error}") from error
         if index.numel() == 0:
             index = index.to(torch.int64)
     if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:

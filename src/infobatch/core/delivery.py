@@ -1,4 +1,4 @@
-"""Which batch is in the user's hands: torch's loader is asked, so that no loss is booked by guesswork.
+"""Which batch was delivered last: torch's loader knows it, so that no loss is matched to its samples by guesswork.
 
 A sampler knows what it has handed *out*; with workers that runs ahead of what has been *delivered*. Only the loader's
 iterator knows the latter. It is found once per pass, by looking up the call stack from the sampler's ``__iter__``,
@@ -29,10 +29,10 @@ class DriftError(RuntimeError):
 
 
 class Delivery:
-    """One pass of a torch loader over the sampler: how many batches it has delivered, and of which size."""
+    """One pass of a torch loader over the sampler: how many batches it has delivered, and their size."""
 
     def __init__(self, loader_iterator: Any, sampler: Sampler[int]) -> None:
-        # The iterator is not held, so that it dies with the loop, and its workers with it; its counts are kept then.
+        # No reference to the iterator is kept, so that it and its workers die with the loop; its counts are kept then.
         self._attributes: dict[str, Any] = vars(loader_iterator)
         self._iterator = weakref.ref(loader_iterator, self._keep_counts)
         self._tasks: Any = _UNKNOWN
@@ -45,7 +45,7 @@ class Delivery:
             )
 
     def _cut_by(self, source: Any, sampler: Sampler[int]) -> None:
-        """The loader takes its batches from ``source``: are they cut from ``sampler``, in order?"""
+        """Learn whether the batches of ``source``, which the loader takes, are cut from ``sampler`` in order."""
         self.source = type(source).__name__
         self.batch_size: int | None = None
         self.drop_last = False
@@ -63,12 +63,12 @@ class Delivery:
             return self._attributes[name]
         except KeyError:
             raise DriftError(
-                f"this release of torch has moved {name}, by which the loader is asked what it has delivered. Let us "
-                "count it instead: for batch in train_data.follow(loader): ..."
+                f"this release of torch has moved {name}, which tells how many batches the loader has delivered. Let "
+                "us count them instead: for batch in train_data.follow(loader): ..."
             ) from None
 
     def begin(self) -> None:
-        """The first index is being taken: from now on the loader's books are those of this pass."""
+        """Called when the first index is taken: from now on the loader's counts are those of this pass."""
         self._tasks = self._attributes.get("_task_info")
 
     @property
@@ -78,18 +78,18 @@ class Delivery:
 
     @property
     def taken(self) -> int | None:
-        """Batches that left the loader, delivered or lost to an error; None where that cannot be told."""
+        """Batches that left the loader, delivered or lost to an error; None if the loader has no such count."""
         taken = self._attributes.get("_rcvd_idx")
         return None if taken is None else int(taken)
 
     @property
     def restarted(self) -> bool:
-        """Whether the same (persistent) iterator has begun another pass, and so counts that one."""
+        """Whether the same (persistent) iterator has begun another pass, so that its counts are of that pass."""
         return self._tasks is not _UNKNOWN and self._attributes.get("_task_info") is not self._tasks
 
     @property
     def drained(self) -> bool:
-        """With workers: whether everything that was asked for has been delivered."""
+        """With workers: whether all requested batches have been delivered."""
         return not self._tasks
 
     @property
@@ -99,7 +99,7 @@ class Delivery:
 
     @property
     def in_order(self) -> bool:
-        """Whether batches are delivered in the order in which they were asked for."""
+        """Whether batches are delivered in the order in which they were requested."""
         return bool(self._attributes.get("_in_order", True))  # set only with workers
 
     def same_iterator(self, other: Delivery) -> bool:
@@ -107,7 +107,7 @@ class Delivery:
         return self._iterator() is other._iterator()
 
     def obstacle(self) -> str | None:
-        """Why the order of delivery cannot be told from the order of the plan, if so."""
+        """Why the order of delivery does not follow from the order of the plan; None if it does."""
         if not self.in_order:
             return "the loader was made with in_order=False and delivers batches as they happen to be ready"
         if self.batch_size is None:
@@ -116,9 +116,9 @@ class Delivery:
 
 
 class Followed(Delivery):
-    """One pass of any loader, counted as its batches pass by: ``for batch in train_data.follow(loader)``.
+    """One pass of any loader, whose batches we count ourselves: ``for batch in train_data.follow(loader)``.
 
-    It asks the loader for public names only.
+    It uses only public names of the loader.
     """
 
     restarted = False
@@ -183,7 +183,7 @@ def _cuts_in_order(source: Any) -> bool:
 
 
 def find_delivery(sampler: Sampler[int]) -> Delivery | None:
-    """The loader that is asking ``sampler`` for indices right now, or None if no torch loader is."""
+    """The torch loader that is taking indices from ``sampler`` right now, or None if there is none."""
     loader_iterator = _calling_loader()
     return None if loader_iterator is None else Delivery(loader_iterator, sampler)
 

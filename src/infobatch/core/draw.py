@@ -16,7 +16,7 @@ from .threads import workers
 from .weights import LEFT_OUT, MAX_LEVELS, Weights
 
 ALWAYS = 0  # the group of samples that are never left out
-_FEW = 4  # up to so many groups, a pass over all samples for each beats one that sorts them
+_FEW = 4  # up to this many groups, a pass over all samples per group is faster than sorting
 _SMALL = 4096  # a group of this size fits the cache, so that drawing one by one is fast
 _CHUNK = 1 << 18  # samples drawn from at a time: what is known of them fits the cache
 
@@ -24,10 +24,10 @@ _CHUNK = 1 << 18  # samples drawn from at a time: what is known of them fits the
 def fixed_size(
     group: NDArray[np.integer], prune: NDArray[np.int64], rng: np.random.Generator, rescale: bool = True
 ) -> Weights:
-    """Leave exactly ``prune[g]`` samples of every group g out, each set of that size equally likely.
+    """Leave out exactly ``prune[g]`` samples of every group g, each set of that size equally likely.
 
-    A survivor of a group of n with k kept has inclusion probability k/n and so weighs n/k (Eq. 8's |D|/|S|, made
-    exact per group); with ``rescale=False`` it weighs 1. Group 0 is kept whole.
+    A sample kept from a group of n, of which k are kept, has inclusion probability k/n and so the weight n/k (Eq. 8's
+    |D|/|S|, made exact per group); with ``rescale=False`` its weight is 1. Group 0 is kept whole.
 
     >>> w = fixed_size(np.array([1, 1, 0, 1]), np.array([0, 2]), np.random.default_rng(0))
     >>> sorted(w.of(w.kept()).tolist())
@@ -94,7 +94,7 @@ def _leave_out_by_chunks(
 
     def draw(number: int, start: int, source: np.random.Generator) -> None:
         here, out = group[start : start + _CHUNK], values[start : start + _CHUNK]
-        out[:] = looked_up(table, here)
+        out[:] = look_up(table, here)
         for g in prune:
             leave_out(out, here == g, counts[g][number], source)
 
@@ -111,10 +111,10 @@ def _leave_out_by_keys(
     rng: np.random.Generator,
     undecided: int,
 ) -> None:
-    """The same for many groups, in a few passes over all samples.
+    """As :func:`_leave_out_by_chunks`, for many groups, in a few passes over all samples.
 
-    Every sample gets a random byte. Of each group, those with the lowest bytes are left out; among those with the byte
-    at which the number is reached, which are ``undecided`` at first, samples are drawn one by one.
+    Every sample gets a random byte. In each group the samples with the lowest bytes are left out. Samples with the byte
+    at which the number is reached are ``undecided`` at first, and are then drawn one by one.
     """
     cell = group.astype(np.uint16) << np.uint16(8) | random_bytes(rng, len(group))
     reached = np.cumsum(np.bincount(cell, minlength=256 * len(table)).reshape(-1, 256), axis=1)
@@ -131,7 +131,7 @@ def _leave_out_by_keys(
         values[rng.choice(drawn_from[members], missing[g], replace=False, shuffle=False)] = LEFT_OUT
 
 
-def looked_up(table: NDArray[Any], group: NDArray[np.integer]) -> NDArray[Any]:
+def look_up(table: NDArray[Any], group: NDArray[np.integer]) -> NDArray[Any]:
     """``table[group]``, by one pass over bytes where both are bytes."""
     if group.dtype != np.uint8 or table.dtype != np.uint8:
         return np.asarray(table[group])
@@ -143,8 +143,8 @@ def leave_out(
 ) -> None:
     """Set ``count`` of the members' values to 0, every set of that size equally likely.
 
-    Of many, by passes over bytes: every member gets a random key; the lowest keys are in, and only among those with
-    the key at which the count is reached are members drawn one by one.
+    Many members are handled by passes over bytes: every member gets a random key, the members with the lowest keys are
+    taken, and only members with the key at which the count is reached are drawn one by one.
     """
     if len(members) <= _SMALL:
         values[rng.choice(np.flatnonzero(members), count, replace=False, shuffle=False)] = LEFT_OUT

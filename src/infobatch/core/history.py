@@ -1,4 +1,4 @@
-"""The scores of every epoch, one byte a sample: kept when the user asks for it, and only then.
+"""The scores of every epoch, one byte per sample; kept only if the user asks for it.
 
 A byte holds a score on a log scale. An epoch whose scores are all 0 or above has 253 steps from 1e-6 to 1e6, each
 11.5 % above the one before; an epoch with scores below 0 has 126 steps on each side.
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-NOT_TRAINED, NO_SCORE, NO_SIZE = 0, 1, 2  # codes that stand for no size: left out; not a number; 0, or too small
-LOW, HIGH = -6.0, 6.0  # powers of ten of the least and the largest size that is told apart
+NOT_TRAINED, NO_SCORE, NO_SIZE = 0, 1, 2  # codes without a size: left out; not a number; 0, or too small
+LOW, HIGH = -6.0, 6.0  # powers of ten of the least and the largest size that has a code of its own
 LEVELS, SIGNED_LEVELS = 253, 126
 
 
@@ -36,7 +36,7 @@ def encode(scores: NDArray[np.float32]) -> tuple[NDArray[np.uint8], bool]:
 
 
 def sizes(signed: bool) -> NDArray[np.float32]:
-    """The score that each of the 256 codes stands for; NaN for those that stand for none."""
+    """The score of each of the 256 codes; NaN for codes without a score."""
     levels = SIGNED_LEVELS if signed else LEVELS
     values = np.full(256, np.nan, np.float32)
     values[NO_SIZE] = 0
@@ -48,13 +48,13 @@ def sizes(signed: bool) -> NDArray[np.float32]:
 
 
 def decode(codes: NDArray[np.uint8], signed: bool) -> NDArray[np.float32]:
-    """The scores of these codes; NaN where there is none."""
+    """The scores of these codes; NaN for a code without a score."""
     decoded: NDArray[np.float32] = sizes(signed)[codes]
     return decoded
 
 
 def in_bytes(count: int) -> str:
-    """A number of bytes as it is read.
+    """A number of bytes as text.
 
     >>> in_bytes(900), in_bytes(12_000_000)
     ('900 bytes', '12.0 MB')
@@ -69,8 +69,8 @@ def in_bytes(count: int) -> str:
 class ScoreHistory:
     """The scores of the last ``rows`` epochs, of ``size`` samples each: ``rows`` · ``size`` bytes.
 
-    A sample counts as trained where the run counts it as done; a loss that was not finite leaves the score it had.
-    Epoch e has the row e modulo ``rows``, so that it takes the place of the oldest one.
+    A sample counts as trained if the run counts it as done; a loss that was not finite leaves its old score.
+    Epoch e is in row e modulo ``rows``, so that it replaces the oldest epoch.
 
     >>> history = ScoreHistory(rows=2, size=3)
     >>> for epoch in range(3):
@@ -98,7 +98,7 @@ class ScoreHistory:
     def write(self, epoch: int, trained: NDArray[np.integer], scores: NDArray[np.float32]) -> None:
         """Keep the scores of the samples that were trained in ``epoch``, from the table of all scores.
 
-        Epochs after it are forgotten: training has gone back to this one.
+        Later epochs are cleared: training has gone back to this one.
         """
         self._clear(self.epochs >= epoch)
         row = epoch % self.rows
@@ -107,7 +107,7 @@ class ScoreHistory:
         self.epochs[row] = epoch
 
     def amend(self, epoch: int, trained: NDArray[np.integer], scores: NDArray[np.float32]) -> None:
-        """Add samples that came back when the next epoch had begun, if the epoch is still here."""
+        """Add samples whose losses came after the next epoch had begun, if the epoch is still kept."""
         if epoch in self.epochs:
             row = epoch % self.rows
             before = np.flatnonzero(self.codes[row])
@@ -117,7 +117,7 @@ class ScoreHistory:
             self.codes[row, both], self.signed[row] = encode(values[both])
 
     def epochs_known(self) -> list[int]:
-        """The epochs that are here, ascending."""
+        """The epochs that are kept, ascending."""
         known: list[int] = np.sort(self.epochs[self.epochs >= 0]).tolist()
         return known
 
@@ -127,11 +127,11 @@ class ScoreHistory:
         return codes
 
     def of(self, epoch: int) -> NDArray[np.float32]:
-        """The scores of one epoch; NaN where a sample was left out or had none."""
+        """The scores of one epoch; NaN for a sample that was left out or had no score."""
         return decode(self.codes_of(epoch), bool(self.signed[epoch % self.rows]))
 
     def take_over(self, other: ScoreHistory) -> None:
-        """Hold what another history holds, as far as there is room: its last epochs."""
+        """Copy another history's last epochs, as many as there is room for."""
         self._clear(np.ones(self.rows, bool))
         for epoch in other.epochs_known()[-self.rows :]:
             row, source = epoch % self.rows, epoch % other.rows

@@ -1,4 +1,4 @@
-"""Batches that come back late: after the next epoch has begun."""
+"""Late batches: their losses come after the next epoch has begun."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .position import REMEDY, Position
 
 @dataclass
 class LateBatches:
-    """Batches of the epoch before that were delivered, but had not come back when the next epoch began.
+    """Batches of the previous epoch that were delivered, but not passed to ``update`` when the next epoch began.
 
-    A loop that fetches ahead across epochs starts the next one with the last batch still in its hands.
+    A loop that fetches ahead across epochs starts the next epoch while it still holds the last batch.
     """
 
     plan: EpochPlan
@@ -25,14 +25,14 @@ class LateBatches:
 
     @classmethod
     def of(cls, plan: EpochPlan, position: Position) -> LateBatches | None:
-        """Those of an epoch that ends now, if its batches come back by index and some have not."""
+        """The late batches of an epoch that ends now, if its batches come by index and some have not; else None."""
         if not position.by_index or position.compiled or plan.repeats:
             return None
         samples = position.delivered_only()
         return cls(plan, samples) if len(samples) else None
 
     def claim(self, index: torch.Tensor, plan: EpochPlan, position: Position) -> bool:
-        """Whether a batch with these samples is one of these, not of the current epoch; raises if it may be either."""
+        """Whether a batch with these samples is late, not of the current epoch; raises if it may be either."""
         names = np.unique(index.cpu().numpy())
         if not np.isin(names, self.samples).all():
             return False
@@ -45,7 +45,7 @@ class LateBatches:
             self.samples = np.setdiff1d(self.samples, names)
             return True
         if position.touched:
-            return False  # batches come back in the order of their delivery: this one is of the current epoch
+            return False  # batches come in the order of their delivery: this one is of the current epoch
         if (self.plan.by_sample.of(names) != plan.by_sample.of(names)).any():
             raise DriftError(
                 "this batch may be the last one of the epoch before or the first one of this epoch, which have the "

@@ -27,7 +27,7 @@ class MethodInfo:
     reference: str
     unbiased: bool  # E[weight · kept] = 1 for every sample with default options; a test shows it
     anneals: bool = True  # whether the last (1 - delta) of the epochs are full by default
-    full_first: int = 1  # how many epochs are full at the start, because nothing can be told before
+    full_first: int = 1  # how many epochs are full at the start, to gather scores
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Epoch:
     pruning: range  # the epochs that may be pruned
     num_epochs: int
     pruned_before: int  # samples left out in all epochs before this one
-    before: Weights | None = None  # the weights of the epoch before
-    memory: Memory = field(default_factory=dict)  # what the method remembers of every sample
+    before: Weights | None = None  # the weights of the previous epoch
+    memory: Memory = field(default_factory=dict)  # the method's own arrays, a number (or several) per sample
     batch: int = 0  # samples in a step of all ranks; 0 if not known
 
     @property
@@ -48,9 +48,9 @@ class Epoch:
         return self.index / self.num_epochs
 
     def fit(self, kept: int, total: int) -> int:
-        """How many of ``total`` samples to keep, near ``kept``, so that the last batch is one that full data has too.
+        """How many of ``total`` samples to keep, near ``kept``, so that full data has a batch of the last one's size too.
 
-        See :func:`infobatch.core.plan.surplus`, which cuts the plans of methods that do not ask.
+        See :func:`infobatch.core.plan.surplus`, which cuts the plans of methods that do not call this.
 
         >>> [Epoch(1, range(1, 9), 10, 0, batch=32).fit(kept, 2050) for kept in (1281, 1283, 1310)]
         [1280, 1282, 1312]
@@ -67,17 +67,17 @@ class Epoch:
 class Method(ABC):
     """Turns the score table into the weights of the next epoch.
 
-    A method holds options, never data: all it depends on comes in through :meth:`select`.
+    A method holds options, never data: it depends only on its options and the arguments of :meth:`select`.
     """
 
     info: ClassVar[MethodInfo]
     scores_batches: ClassVar[bool] = False  # the mean of a batch's losses is the score of each of its samples
-    compares_in_batch: ClassVar[bool] = False  # a score is by how much a loss exceeds the mean of its batch
-    refreshes: ClassVar[bool] = False  # wants the scores of samples that were left out renewed, by InfoBatch.note
+    compares_in_batch: ClassVar[bool] = False  # a score is a loss minus the mean of its batch
+    refreshes: ClassVar[bool] = False  # uses new scores of samples that were left out, given by InfoBatch.note
 
     @property
     def many_weights(self) -> bool:
-        """Whether an epoch may need more different weights than fit into one byte a sample."""
+        """Whether an epoch may need more different weights than fit into one byte per sample."""
         return False
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Method(ABC):
         """The options this method was made with: plain values, for checkpoints and messages."""
 
     def squared_norms(self, scores: NDArray[np.float32]) -> NDArray[np.floating]:
-        """The squared gradient norms that these scores stand for, up to a factor."""
+        """The squared gradient norms that follow from these scores, up to a factor."""
         return smooth_bound(scores)
 
     def check(self, size: int, pruning: range, num_epochs: int) -> None:  # noqa: B027 (a hook, not a duty)
@@ -102,11 +102,11 @@ class Method(ABC):
     # -- for methods that need more than each sample's last score --------------------------------------------------
 
     def memory(self) -> dict[str, int]:
-        """The arrays it keeps per sample: their names, and how many numbers each holds. NaN until written."""
+        """The method's own arrays: name -> how many numbers it holds per sample. NaN until written."""
         return {}
 
     def observe(self, scores: NDArray[np.float32], trained: NDArray[np.integer], memory: Memory) -> None:  # noqa: B027
-        """An epoch is over in which the samples ``trained`` were: write into the memory's arrays."""
+        """Write into the memory's arrays after an epoch in which the samples ``trained`` were trained."""
 
 
 class BatchMethod(Method):
@@ -115,7 +115,7 @@ class BatchMethod(Method):
     needs_gradients: ClassVar[bool] = False  # chooses by each sample's gradient
 
     def chooses(self, progress: float, step: int) -> bool:
-        """Whether a part is chosen of batch ``step`` of an epoch before which ``progress`` was done; else all of it."""
+        """Whether to train on only part of batch ``step`` of an epoch before which ``progress`` was done."""
         return True
 
     @abstractmethod
@@ -141,7 +141,7 @@ def smooth_bound(loss: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def blank_memory(method: Method, size: int) -> dict[str, NDArray[np.float32]]:
-    """The memory of a method that has seen nothing yet: one array a name, a row for each of its numbers."""
+    """An empty memory for a method: one array per name, with a row for each of its numbers."""
     return {
         name: np.full(size if width == 1 else (width, size), np.nan, np.float32)
         for name, width in method.memory().items()

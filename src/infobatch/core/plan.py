@@ -20,8 +20,8 @@ _MOST_CUT = Fraction(1, 4)  # of a plan's samples, to make its last batch a whol
 def pruning_epochs(num_epochs: int, delta: float, warmup: int = 0) -> range:
     """The epochs t that may be pruned: ``max(1, warmup) <= t < delta * num_epochs`` (Eq. 10).
 
-    The first epoch has no scores yet and is always full. With ``delta`` below 1 the last one is full as well, also
-    where Eq. 10 would prune it because δ·C is no whole number. ``delta`` is read as the decimal number the user wrote,
+    The first epoch has no scores yet and is always full. With ``delta`` below 1 the last epoch is full as well, even
+    if Eq. 10 would prune it because δ·C is no whole number. ``delta`` is read as the decimal number the user wrote,
     so that 0.07 of 100 epochs is 7 and not 7.000000000000001.
 
     >>> pruning_epochs(10, 0.875)  # δ·C = 8.75: epoch 8 is still pruned, epoch 9 is full
@@ -37,7 +37,7 @@ def pruning_epochs(num_epochs: int, delta: float, warmup: int = 0) -> range:
 
 
 def generator(seed: int, epoch: int) -> np.random.Generator:
-    """The source of chance for one epoch: the same on every rank and platform, none of it global."""
+    """The random generator of one epoch: the same on every rank and platform, and not a global one."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, epoch))))
 
 
@@ -49,10 +49,10 @@ class EpochPlan:
     """
 
     epoch: int
-    order: Order  # the indices, of which those that no one asked for yet may still have to be shuffled
+    order: Order  # the indices; those not read yet may still have to be shuffled
     by_sample: Weights
     total: int  # how many samples the epoch would have had without pruning
-    repeats: bool = False  # whether a sample may occur more than once (in an order of the user's own)
+    repeats: bool = False  # whether a sample may occur more than once (with the user's own order)
 
     @property
     def indices(self) -> NDArray[np.integer]:
@@ -76,9 +76,9 @@ def shuffled(
 ) -> EpochPlan:
     """A plan over the samples that ``weights`` keeps, uniformly shuffled, or in the user's own ``order``.
 
-    With an own order (any iterable of indices, repeats allowed) the plan is that order less the samples left out. One
-    that has ``set_epoch``, as samplers for several processes do, is told the epoch first. ``batch`` is the number of
-    samples in a step of all ranks, 0 if it is not known: see :func:`surplus`.
+    With the user's ``order`` (any iterable of indices, repeats allowed) the plan is that order without the samples left
+    out. If the order has ``set_epoch``, as samplers for several processes do, it is called first. ``batch`` is the
+    number of samples in a step of all ranks, 0 if it is not known: see :func:`surplus`.
     """
     if order is None:
         weights = cut_to_batches(weights, batch, rng)
@@ -88,7 +88,7 @@ def shuffled(
     wanted = _as_indices(order)
     if len(wanted) and not (wanted.min() >= 0 and wanted.max() < weights.size):
         raise IndexError(
-            f"order gave an index outside 0..{weights.size - 1}: it must yield indices of the wrapped dataset"
+            f"order yields an index outside 0..{weights.size - 1}: it must yield indices of the wrapped dataset"
         )
     entries = wanted[weights.of(wanted) > 0]
     cut = surplus(len(entries), len(wanted), batch)
@@ -101,12 +101,12 @@ def shuffled(
 
 
 def surplus(kept: int, total: int, batch: int) -> int | None:
-    """How many samples to leave out so that the plan ends in a batch that full data has too; None: do not prune.
+    """How many samples to leave out so that full data has a batch of the last one's size too; None: do not prune.
 
-    A plan of 1,281 samples ends in a batch of one where full data, 2,048 samples in batches of 32, never has one, and
-    batch norm fails on it. Full data ends in a whole batch or in one of ``total % batch`` samples; so must a plan. A
-    plan that would lose more than a quarter of its samples by this, or that would be shorter than a batch, is better
-    not pruned. Where all data fits into one batch, only a batch of one is mended.
+    Full data of 2,048 samples in batches of 32 never has a batch of one sample, but a plan of 1,281 samples ends in
+    one, and batch norm fails on it. Full data ends in a whole batch or in one of ``total % batch`` samples; so must a
+    plan. A plan that would lose more than a quarter of its samples by this, or would be shorter than a batch, is better
+    not pruned. If all data fits into one batch, only a batch of one sample is avoided.
 
     >>> surplus(1281, 2048, 32), surplus(1281, 2049, 32), surplus(40, 64, 32), surplus(60, 64, 32)
     (1, 0, 8, None)
@@ -119,7 +119,7 @@ def surplus(kept: int, total: int, batch: int) -> int | None:
 
 
 def cut_to_batches(weights: Weights, batch: int, rng: np.random.Generator) -> Weights:
-    """``weights`` less its :func:`surplus`, drawn at random, with weights that stay exact."""
+    """``weights`` without the :func:`surplus`, which is drawn at random; the weights stay exact."""
     cut = surplus(weights.count, weights.size, batch)
     if cut is None:
         return Weights.ones(weights.size)
@@ -131,7 +131,7 @@ def _as_indices(order: Iterable[int]) -> NDArray[np.int64]:
     if isinstance(order, Iterator):
         raise TypeError(
             f"order must be something that can be iterated more than once, an epoch each time, got the "
-            f"{type(order).__name__} {order!r}: give a sampler or a list"
+            f"{type(order).__name__} {order!r}: use a sampler or a list"
         )
     try:
         return np.fromiter((operator.index(i) for i in order), dtype=np.int64)
@@ -141,11 +141,11 @@ def _as_indices(order: Iterable[int]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Slice:
-    """The part of rank ``rank`` of what is left of a plan from entry ``start`` on: equally many entries on each rank.
+    """Rank ``rank``'s part of a plan from entry ``start`` on: every rank has the same number of entries.
 
     Rank r takes every world-th entry from r on, so that step k of all ranks together is the k-th block of the plan, as
-    one process with the world-fold batch would see it. Where the plan does not divide, the ranks that come short get
-    the plan's first sample once more, with weight 0; the mean of that last step is over the real samples of all ranks.
+    in one process with a batch ``world`` times as large. If the plan does not divide evenly, the last ranks get the
+    plan's first sample once more, with weight 0; the mean of that last step is over the real samples of all ranks.
 
     >>> [Slice(Order(np.arange(5)), rank, world=2)[:].tolist() for rank in range(2)]
     [[0, 2, 4], [1, 3, 0]]
@@ -179,7 +179,7 @@ class Slice:
 
     @property
     def padding(self) -> int:
-        """The sample that padded ranks get once more: the same wherever the epoch was resumed."""
+        """The sample that pads ranks: the same wherever the epoch was resumed."""
         return int(self.order[:1][0])
 
     def done(self, own: int) -> int:

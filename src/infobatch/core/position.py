@@ -1,8 +1,9 @@
-"""Where training stands in an epoch: which batch is in the user's hands, and which plan entries have come back.
+"""Where training stands in an epoch: which batch was delivered last, and which plan entries have come back.
 
-A loss is never booked to the wrong sample. By position, every batch that comes back must be the next one that was
-delivered, so that one number says what is done: ``cursor`` entries from the front. By index, batches may come back in
-any order, in part or more than once; then every sample that came back is marked.
+An entry comes back when its loss is passed to ``update``. A loss never goes to the wrong sample. By position, every
+batch that comes back must be the next one that was delivered, so that one number says what is done: ``cursor`` entries
+from the front. By index, batches may come back in any order, in part or more than once; then every sample that came
+back is marked.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from .plan import Cut, Slice
 from .scores import lasting
 
 REMEDY = (
-    "Call update() exactly once for every batch, in the loader's order; or say which samples a batch holds: "
-    "InfoBatch(..., index_key=...) puts the index into the batch, update(loss, index) takes it back"
+    "Call update() exactly once for every batch, in the loader's order; or name the samples of a batch: "
+    "InfoBatch(..., index_key=...) puts the index into the batch, pass it back by update(loss, index)"
 )
 _CHUNK = 1 << 12  # indices turned into Python ints at a time: few enough for the cache
 
 
 class Position:
-    """One rank's way through its part of a plan: the owner of every counter of the epoch.
+    """One rank's position in its part of a plan: the owner of every counter of the epoch.
 
-    With torch's loader the batch in the user's hands is the last one the loader has delivered; a position holds as long
-    as every delivered batch was updated. Without one, an update must bring back all that was handed out.
+    With torch's loader the current batch is the last one that the loader has delivered; the position is right as long
+    as ``update`` is called for every delivered batch. Without it, an update must be for all samples handed out so far.
     """
 
     def __init__(self, part: Slice, size: int, repeats: bool = False, batches: int = 0, passed_over: int = 0) -> None:
@@ -44,18 +45,18 @@ class Position:
         self._repeats = repeats
         self._batches_before = batches  # of this epoch, before it was resumed
         self._passed_over_before = passed_over
-        self._passed_over = 0  # samples of this rank's batches that were looked at but not chosen
+        self._passed_over = 0  # samples of this rank's batches that were not chosen within their batch
         self._returned = 0  # batches of this pass that came back
-        self.cursor = 0  # entries before the batch that is expected next, where batches come back by position
+        self.cursor = 0  # entries before the next expected batch, if batches come back by position
         self._back: torch.Tensor | None = None  # by sample, whether it came back by name
         self._in_step = True  # whether each batch came back by name before the next one was delivered
         self._unmarked: int | None = None  # from this entry to the cursor all came back by position
         self.loader: Delivery | None = None
-        self._older: list[tuple[Delivery, int]] = []  # passes before this one that may go on, and how far they had come
+        self._older: list[tuple[Delivery, int]] = []  # earlier passes that may go on, and the batches they delivered
         self._after_pending = False  # whether the pass before ended with a batch that had not come back
         self._counted_before = 0  # indices handed out before a resume, which a stateful loader counts too
         self._cut = Cut(len(part))
-        self.total = len(part)  # entries that are delivered in all: less those that drop_last leaves out
+        self.total = len(part)  # entries to be delivered in all: without those that drop_last leaves out
         self._chunk_end = 0
         self._chunk: Iterator[int] = iter(())
 
@@ -83,18 +84,18 @@ class Position:
             yield self._chunk
 
     def keep_steps(self, steps: int, largest: int | None) -> Iterator[int]:
-        """Cut the part into ``steps`` batches whose sizes differ by at most one, the larger ones first: their sizes.
+        """Cut the part into ``steps`` batches whose sizes differ by at most one, and return the sizes, largest first.
 
-        None is larger than ``largest``, where that is given: the entries that do not fit are dropped.
+        With ``largest`` no batch is larger than that: the entries that do not fit are dropped.
         """
         self.total = len(self.part) if largest is None else min(len(self.part), steps * largest)
         self._cut = Cut(self.total, steps=steps)
         return iter(np.diff(self._cut.ends()).tolist())
 
     def steps_left(self, of_epoch: int, largest: int | None) -> int:
-        """How many of ``of_epoch`` steps are still to be made: of a resumed epoch, those that were not made before.
+        """How many of the epoch's ``of_epoch`` steps are still to be made: in a resumed epoch, those not made before.
 
-        On another number of ranks than before, as many as is left of the plan.
+        On another number of ranks than before, their number follows from what is left of the plan.
         """
         whole, done = -(-len(self.part.order) // self.part.world), self._batches_before
         cut = Cut(whole if largest is None else min(whole, of_epoch * largest), steps=of_epoch)
@@ -113,12 +114,12 @@ class Position:
         return self._chunk_end - operator.length_hint(self._chunk)
 
     def resume_loader(self, handed_out: int) -> None:
-        """A stateful loader goes on, and counts the indices handed out before; its last batch may have been short."""
+        """Note that a stateful loader resumes and counts earlier indices too; its last batch may have been short."""
         size = self._batch_size or 1
         self._counted_before = -(-handed_out // size) * size
 
     def place(self, epoch: int) -> dict[str, int]:
-        """Where the sampler's iterator stands: in the global plan, and in indices handed out on this rank."""
+        """The place of the sampler's iterator: in the global plan, and in indices handed out on this rank."""
         return {
             "epoch": epoch,
             "position": self.part.start + self.handed_out * self.part.world,
@@ -127,12 +128,12 @@ class Position:
         }
 
     def follow(self, before: Position, on_purpose: bool) -> None:
-        """This epoch comes after ``before``; ``on_purpose`` if the user said so by ``set_epoch``."""
+        """Make this epoch follow ``before``; ``on_purpose`` if the user called ``set_epoch``."""
         self._older = before._passes()
         self._after_pending = not on_purpose and not before.by_index and before._delivered > before._returned
 
     def _passes(self) -> list[tuple[Delivery, int]]:
-        """The passes so far whose iterators could still go on, and how far they have come."""
+        """The passes so far whose iterators could still go on, and how many batches each has delivered."""
         passes = list(self._older)
         if self.loader is not None:
             passes.append((self.loader, self.loader.delivered))
@@ -142,12 +143,12 @@ class Position:
 
     @property
     def _batch_size(self) -> int | None:
-        """The size of the loader's batches, which are cut from the plan in order; None where there are none such."""
+        """The size of the loader's batches if they are cut from the plan in order; else None."""
         return None if self.loader is None else self.loader.batch_size
 
     @property
     def _delivered(self) -> int:
-        """Batches of this pass the loader has delivered, as far as it can be asked; else those that came back."""
+        """Batches of this pass that the loader has delivered, if it can tell; else those that came back."""
         loader, size = self.loader, self._batch_size
         if loader is None or size is None or loader.restarted:
             return self._returned
@@ -155,7 +156,7 @@ class Position:
 
     @property
     def samples_delivered(self) -> int:
-        """The samples of these batches."""
+        """The number of samples in the delivered batches."""
         return min(self._cut.end(self._delivered), self.total)
 
     @property
@@ -165,15 +166,15 @@ class Position:
 
     @property
     def loop_is_over(self) -> bool:
-        """Whether the loader's iterator is gone; one that is not in step may still hold batches."""
+        """Whether the loader's iterator is gone; a loop that is not in step may still hold batches."""
         return self.opened and (self.loader is None or not self.loader.open)
 
     def batch_in_hand(self) -> int:
-        """The number of samples of the batch that is in the user's hands, which only the loader can tell."""
+        """The number of samples of the current batch, which only the loader can tell."""
         if self._batch_size is None:
             raise DriftError(
-                "loss is one number for a batch whose size cannot be told, because no torch DataLoader draws from "
-                "train_data.sampler. Say which samples it is the mean of: update(loss, index)"
+                "loss is one number for a batch whose size is not known, because no torch DataLoader draws from "
+                "train_data.sampler. Name the samples of the batch: update(loss, index)"
             )
         return self.samples_delivered - self.cursor
 
@@ -181,12 +182,12 @@ class Position:
 
     @property
     def touched(self) -> bool:
-        """Whether the pass has had an update: else it was a peek."""
+        """Whether the pass has had an update: without one it was only a peek."""
         return self._returned > 0 or (self.compiled and self._back is not None and bool(self._back.any()))
 
     @property
     def done(self) -> int:
-        """Entries accounted for, without a host sync unless update() is compiled and no loader can be asked."""
+        """How many entries are done, without a host sync unless update() is compiled and no loader can be asked."""
         if self._batch_size is not None:
             return self.samples_delivered if self.compiled else min(self.cursor, self.samples_delivered)
         if self.compiled and self._back is not None:
@@ -209,11 +210,11 @@ class Position:
 
     @property
     def passed_over(self) -> int:
-        """Samples that were in batches but not chosen from them: of all ranks, as if they were alike."""
+        """Samples that were in batches but not chosen from them, on all ranks, as if ranks were alike."""
         return self._passed_over_before + self._passed_over * self.part.world
 
     def pass_over(self, count: int) -> None:
-        """``count`` samples of a batch were looked at, but not chosen."""
+        """Count ``count`` samples of a batch that were not chosen."""
         self._passed_over += count
 
     def entries_back(self) -> NDArray[np.bool_]:
@@ -259,8 +260,8 @@ class Position:
             return
         if (obstacle := loader.obstacle()) is not None or size is None:
             raise DriftError(
-                f"the batch cannot be known by its position: {obstacle}. Say which samples a batch holds: "
-                "InfoBatch(..., index_key=...) puts the index into the batch, update(loss, index) takes it back"
+                f"the batch cannot be known by its position: {obstacle}. Name the samples of a batch: "
+                "InfoBatch(..., index_key=...) puts the index into the batch, pass it back by update(loss, index)"
             )
         if self._older or self._after_pending:
             self._check_older(loader)
@@ -303,23 +304,23 @@ class Position:
         )
 
     def advance(self, count: int) -> None:
-        """The next ``count`` entries came back, by position."""
+        """Count the next ``count`` entries as back, by position."""
         if self._unmarked is None:
             self._unmarked = self.cursor
         self._returned += 1
         self.cursor += count
 
     def mark(self, index: torch.Tensor) -> None:
-        """The samples named by ``index`` came back: tensor work only, for compiled code."""
+        """Mark the samples named by ``index`` as back: tensor operations only, for compiled code."""
         self.compiled = True
         self.marks(index.device).index_fill_(0, index, True)
 
     def name(self, index: torch.Tensor) -> bool:
-        """The samples named by ``index`` came back; tells whether each of them is named only once.
+        """Mark the samples named by ``index`` as back; returns whether each of them is named only once.
 
-        An update that brings nothing new (two losses for one batch, or SAM's second step) is no further batch. On an
+        An update without a new sample (two losses for one batch, or SAM's second step) does not count as a batch. On an
         accelerator, where looking would be a host sync, every update counts as one batch, but no batch counts before
-        the loader has delivered it; that samples are named twice is not seen there.
+        the loader has delivered it; samples that are named twice are not noticed there.
         """
         self.by_index = True
         fresh, distinct = len(index), not self._repeats
@@ -341,7 +342,7 @@ class Position:
         return distinct
 
     def _is_in_hand(self, samples: NDArray[np.int64]) -> bool:
-        """Whether these samples are of the batch that was delivered last."""
+        """Whether all these samples are in the batch that was delivered last."""
         size, batch = self._batch_size, -1 - self._delivered
         if size is None:
             return False
@@ -356,7 +357,7 @@ class Position:
 
     @cached_property
     def _scratch(self) -> NDArray[np.int32]:
-        """A number by sample, for use within a step."""
+        """A number per sample, for use within a step."""
         return np.zeros(self._size, np.int32)
 
     def marks(self, device: torch.device) -> torch.Tensor:
@@ -378,7 +379,7 @@ class Position:
         return (index == int(self.part[len(self.part) - 1 :][0])).any()
 
     def last_batch(self, rows: int) -> int:
-        """How many entries the batch has that ends this rank's part, where an update has ``rows`` losses."""
+        """How many entries the last batch of this rank's part has, in an update with ``rows`` losses."""
         return rows if self._batch_size is None else int(np.diff(self._cut.ends()[-2:])[0])
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -386,7 +387,7 @@ class Position:
     def check_end(self, on_purpose: bool) -> None:
         """Raise if the loader delivered everything, but the last batches did not come back.
 
-        Whoever calls ``set_epoch`` has left the epoch ``on_purpose``.
+        It does not raise if the user left the epoch ``on_purpose``, by ``set_epoch``.
         """
         loader = self.loader
         if loader is None or self.compiled or not self._returned or self.cursor >= self.total:
@@ -416,6 +417,6 @@ class Position:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy cannot share the loader; what it has of the pass is what came back."""
+        """Everything for a copy but the loader, which cannot be shared: a copy keeps only what came back."""
         mine = {**vars(self), "loader": None, "opened": False, "_older": [], "_chunk": iter(()), "_chunk_end": 0}
         return mine

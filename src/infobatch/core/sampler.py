@@ -35,8 +35,8 @@ class Planner(Protocol):
 class PlanSampler(DistributedSampler[int]):
     """This rank's part of the current plan, as plain ints; its length is that of the next pass.
 
-    A ``DistributedSampler``, so that frameworks leave it alone and call ``set_epoch``. Without ``set_epoch`` each
-    ``iter()`` goes on to the next epoch, unless the last pass made no ``update`` (it was a peek).
+    It is a ``DistributedSampler``, so that frameworks do not replace it and call its ``set_epoch``. Without
+    ``set_epoch`` each ``iter()`` moves to the next epoch, unless the last pass made no ``update`` (it was a peek).
     """
 
     planner: Planner
@@ -60,12 +60,12 @@ class PlanSampler(DistributedSampler[int]):
         self.planner.set_epoch(epoch)
 
     def follow(self, loader: Any) -> Iterator[Any]:
-        """The batches of ``loader``, counted: for the pass that it starts, torch's loader is not looked for."""
+        """Yield the batches of ``loader`` and count them; the pass that it starts then needs no torch loader."""
         self._followed = Followed(loader, self)
         yield from self._followed.batches()
 
     def show(self, seed: int, epoch: int, num_samples: int, rank: int, world: int) -> None:
-        """Keep the public attributes of a ``DistributedSampler`` true."""
+        """Set the public attributes of a ``DistributedSampler``."""
         self.seed, self.epoch = seed, epoch
         self.rank, self.num_replicas = rank, world
         self.num_samples = num_samples
@@ -76,9 +76,9 @@ class PlanSampler(DistributedSampler[int]):
 
 
 class StepSampler(Sampler[list[int]]):
-    """Batches whose number stays that of full data in every epoch; they shrink instead, and differ by at most one.
+    """As many batches in every epoch as full data has: batches shrink instead, and their sizes differ by at most one.
 
-    With ``drop_last`` full data has whole batches only, and what does not fit into them is dropped.
+    With ``drop_last`` full data has whole batches only, and samples that do not fit into them are dropped.
     """
 
     keeps_steps = True
@@ -87,7 +87,7 @@ class StepSampler(Sampler[list[int]]):
         if not isinstance(sampler, PlanSampler):
             raise TypeError(
                 f"sampler must be train_data.sampler, got {type(sampler).__name__}: make the batches by "
-                "train_data.batches(batch_size). Where a framework puts in its own sampler for several processes, say "
+                "train_data.batches(batch_size). If a framework puts in its own sampler for several processes, use "
                 "use_distributed_sampler=False (Lightning's Trainer, Fabric's setup_dataloaders): train_data shards"
             )
         self.sampler = sampler
@@ -103,7 +103,7 @@ class StepSampler(Sampler[list[int]]):
             self._warned = True
             warnings.warn(
                 f"{steps} steps cannot stay with {samples} samples on each rank: there are only {samples}, and a "
-                "schedule that counts steps will not come to its end. Use larger batches "
+                "schedule that counts steps will not reach its end. Use larger batches "
                 f"(batch_size={self.batch_size}), or prune less",
                 RuntimeWarning,
                 stacklevel=2,
@@ -118,7 +118,7 @@ class StepSampler(Sampler[list[int]]):
         return self.sampler.planner.steps(self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """As the sampler's."""
+        """Call the sampler's ``set_epoch``."""
         self.sampler.set_epoch(epoch)
 
 
@@ -143,11 +143,11 @@ class PlanIterator(itertools.chain[int]):
         return indices
 
     def state_dict(self) -> dict[str, int]:
-        """The place in the epoch."""
+        """The iterator's place in the epoch."""
         return self.position.place(self.epoch)
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Check that the loader resumes where train_data does; from here on the loader counts what it had before."""
+        """Check that the loader resumes where train_data does; from here on the loader counts earlier indices too."""
         here, there = self.state_dict(), state_dict
         went_on = there["ended"] and (here["epoch"], here["position"]) == (there["epoch"] + 1, 0)
         if not went_on and (here["epoch"], here["position"]) != (there["epoch"], there["position"]):

@@ -1,4 +1,4 @@
-"""The score table: what each sample was last worth (Eq. 4)."""
+"""The score table: each sample's last score (Eq. 4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lasting() -> AbstractContextManager[None]:
 
 
 def above_mean(score: torch.Tensor) -> torch.Tensor:
-    """By how much each score exceeds the mean of those that are finite.
+    """Each score minus the mean of the finite scores.
 
     >>> above_mean(torch.tensor([1.0, 4.0, torch.nan]))
     tensor([-1.5000,  1.5000,     nan])
@@ -27,11 +27,11 @@ def above_mean(score: torch.Tensor) -> torch.Tensor:
 
 
 class ScoreTable:
-    """One float32 score per sample, on the device the losses live on; NaN where none is known yet.
+    """One float32 score per sample, on the device of the losses; NaN for a sample without a score yet.
 
     A sample that is not trained on keeps its score. ``momentum`` m < 1 makes the score an average,
-    m·new + (1 - m)·old; the first score of a sample is taken as it is. Values that are not finite are counted and
-    never enter.
+    m·new + (1 - m)·old; the first score of a sample is stored as it is. Values that are not finite are counted but
+    never stored.
     """
 
     def __init__(self, size: int, momentum: float = 1.0) -> None:
@@ -52,13 +52,13 @@ class ScoreTable:
                 self.rejected = self.rejected.to(device)
 
     def restore(self, values: torch.Tensor, rejected: int) -> None:
-        """Hold these scores and this count instead, on the device where the table is."""
+        """Replace the scores and the count, on the table's current device."""
         with lasting():
             self.rejected = torch.tensor(rejected, device=self.values.device)
             self.values = values.to(self.values.device, copy=True)
 
     def write(self, index: torch.Tensor, score: torch.Tensor, leave: torch.Tensor | None = None) -> None:
-        """Book one score per index, but for those that ``leave`` marks: no host sync, no graph break."""
+        """Store one score per index, except where ``leave`` is True; without host sync or graph break."""
         score = score.detach().to(torch.float32)
         old = self.values.index_select(0, index)
         finite = torch.isfinite(score)
@@ -72,7 +72,7 @@ class ScoreTable:
         self.rejected += rejected.sum()
 
     def write_repeats(self, index: torch.Tensor, score: torch.Tensor) -> None:
-        """Book scores one after the other where an index may occur more than once."""
+        """Store scores if an index may occur more than once: its scores enter one after the other."""
         order = torch.argsort(index, stable=True)
         _, counts = torch.unique_consecutive(index[order], return_counts=True)
         starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
@@ -83,16 +83,16 @@ class ScoreTable:
             self.write(index[chosen], score[chosen])
 
     def numpy(self) -> NDArray[np.float32]:
-        """The table in host memory, without a copy where it lives there already."""
+        """The table in host memory, without a copy if it is there already."""
         return self.values.cpu().numpy()
 
     def warn_once_of_rejected(self) -> None:
-        """Say once that some losses were NaN or infinite."""
+        """Warn, once, if some losses were NaN or infinite."""
         if not self._warned and (rejected := int(self.rejected)):
             self._warned = True
             warnings.warn(
-                f"{rejected} loss values were NaN or infinite: they were not booked as scores and these samples keep "
-                "the score they had. stats.rejected counts them; this is said once",
+                f"{rejected} loss values were NaN or infinite: they were not stored as scores, and these samples keep "
+                "the score they had. stats.rejected counts them; this warning is given once",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -1,8 +1,8 @@
-"""A uniform shuffle that stays in the processor's cache, and that is made as far as it is asked for.
+"""A uniform shuffle that stays in the processor's cache, and is done only as far as entries are read.
 
 Fisher-Yates jumps through the whole array: at many millions of entries each jump waits for memory. Here every entry
 first goes to one of up to 256 buckets at random, by sequential passes; each bucket, small enough for the cache, is
-permuted by itself when its entries are first wanted, so that an epoch starts before its last batches are in order.
+permuted by itself when its entries are first read, so that an epoch starts before its last batches are in order.
 Independent buckets and uniform orders within them make every permutation equally likely (to the 32 bits of the random
 numbers that torch's own permutations use).
 """
@@ -27,10 +27,10 @@ _SMALL = 1 << 22  # below this one permutation of all is faster
 
 
 class Order:
-    """Indices in their order of training: ``order[start:stop]`` is an array that no one can change.
+    """Indices in their order of training: ``order[start:stop]`` is a read-only array.
 
-    What lies behind may still have to be permuted, bucket by bucket: ``ends`` and ``seeds``, one each per bucket.
-    Several threads may read: a loader can run in one of its own.
+    Entries that were not read yet may still have to be permuted, bucket by bucket: ``ends`` and ``seeds`` have one
+    value per bucket. Several threads may read: a loader can run in a thread of its own.
     """
 
     __slots__ = ("_ends", "_entries", "_final", "_lock", "_seeds")
@@ -39,7 +39,7 @@ class Order:
         self._entries = entries
         self._ends, self._seeds = list(ends)[::-1], list(seeds)[::-1]
         self._lock = Lock()
-        self._final = 0 if self._ends else len(entries)  # how many, from the front, are in their place
+        self._final = 0 if self._ends else len(entries)  # how many entries, from the front, are in their place
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -59,7 +59,7 @@ class Order:
             while self._final < min(stop, len(self)):
                 end = self._ends.pop()
                 bucket = self._entries[self._final : end]
-                bucket[:] = _permuted(bucket, self._seeds.pop())
+                bucket[:] = _permute(bucket, self._seeds.pop())
                 self._final = end
 
     def __reduce__(self) -> tuple[type[Order], tuple[NDArray[np.integer]]]:
@@ -67,12 +67,12 @@ class Order:
 
 
 def in_random_order(indices: NDArray[np.integer], rng: np.random.Generator) -> Order:
-    """``indices`` in uniformly random order; the given array is used up.
+    """``indices`` in uniformly random order; the array itself may be overwritten.
 
     Chunks and buckets have seeds of their own, so that the order is the same on any number of threads.
     """
     if len(indices) <= _SMALL:
-        return Order(_permuted(indices, int(rng.integers(_SEEDS))))
+        return Order(_permute(indices, int(rng.integers(_SEEDS))))
     buckets = min(_MAX_BUCKETS, 1 << (len(indices) // _BUCKET).bit_length())
     starts = range(0, len(indices), _CHUNK)
     chunk_seeds = rng.integers(_SEEDS, size=len(starts)).tolist()
@@ -105,7 +105,7 @@ def _sort_into_buckets(chunk: NDArray[np.integer], buckets: int, seed: int) -> N
     return np.concatenate(([0], np.cumsum(np.bincount(bucket, minlength=buckets))))
 
 
-def _permuted(entries: NDArray[np.integer], seed: int) -> NDArray[np.integer]:
+def _permute(entries: NDArray[np.integer], seed: int) -> NDArray[np.integer]:
     """The entries in random order, by torch, which is several times as fast as numpy."""
     generator = torch.Generator(device="cpu").manual_seed(seed)
     dtype = torch.int32 if len(entries) <= np.iinfo(np.int32).max else torch.int64

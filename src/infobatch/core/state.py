@@ -1,6 +1,6 @@
 """The format of a state: tensors and plain values, which ``torch.load(weights_only=True)`` reads back.
 
-The whole format is here, with its versions and its checks: a state is loaded after everything in it was found right.
+The whole format is here, with its versions and its checks: a state is loaded only after everything in it was checked.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ VERSION = 3
 class Snapshot:
     """A run at one moment: everything but its arguments."""
 
-    plan: EpochPlan  # what is done of it comes first
-    done: int  # entries of the plan
+    plan: EpochPlan  # ordered so that the entries done come first
+    done: int  # the number of entries done
     batches: int  # on each rank
     complete: bool
     passed_over: int  # samples that were in batches, but not chosen from them
-    batch_size: int  # of the loader, on each rank; 0 if not known, or where short batches are dropped
+    batch_size: int  # of the loader, on each rank; 0 if not known, or if short batches are dropped
     scores: torch.Tensor
     rejected: int
     history: dict[int, EpochStats]
@@ -64,11 +64,11 @@ def write(snapshot: Snapshot, identity: dict[str, Any], many_weights: bool) -> d
 
 def read(state: Any, identity: dict[str, Any], memory: dict[str, NDArray[np.float32]]) -> Snapshot:
     """The inverse of :func:`write`, for a run and a memory like these; a ValueError says what is wrong."""
-    given, state = state, _migrated(state)
+    saved, state = state, _migrate(state)
     _check_same(state, identity)
     size = identity["size"]
     _check_tensors(state, size, memory)
-    if not isinstance(given.get("checksum"), int) or checksum(given) != given["checksum"]:
+    if not isinstance(saved.get("checksum"), int) or checksum(saved) != saved["checksum"]:
         raise ValueError(
             "state_dict is damaged (its checksum is missing or does not match) and was not loaded: use an older one"
         )
@@ -91,14 +91,14 @@ def read(state: Any, identity: dict[str, Any], memory: dict[str, NDArray[np.floa
 
 
 def seed_of(state: Any, otherwise: int) -> int:
-    """The seed of the run that a state is of, for a run whose user gave none; ``otherwise`` where it holds none."""
+    """The seed in a state; ``otherwise`` if it holds none."""
     seed = state.get("seed") if isinstance(state, dict) else None
     return seed if isinstance(seed, int) and seed >= 0 else otherwise
 
 
 def read_alone(state: Any) -> tuple[dict[str, Any], Snapshot]:
-    """(the run's arguments, the run at that moment) of a state without its run: to look at, not to go on from."""
-    state_now = _migrated(state)
+    """(the run's arguments, the run at that moment) from a state without a run: to look at, not to resume from."""
+    state_now = _migrate(state)
     identity = {name: state_now.get(name) for name in ("size", "seed", "method", "options", "momentum")}
     check_whole("state_dict: size", identity["size"], 1, "the number of samples")
     return identity, read(state, identity, {})
@@ -108,12 +108,12 @@ def read_alone(state: Any) -> tuple[dict[str, Any], Snapshot]:
 
 
 def _with_memory(state: dict[str, Any]) -> dict[str, Any]:
-    """States of version 1 were of methods that remember nothing and do not choose within a batch."""
+    """Version 1 -> 2: methods of version 1 had no memory and did not choose within a batch."""
     return {**state, "passed over": 0, "memory": {}}
 
 
 def _with_batch_size(state: dict[str, Any]) -> dict[str, Any]:
-    """States of version 2 did not know the loader's batches."""
+    """Version 2 -> 3: states of version 2 did not hold the loader's batch size."""
     return {**state, "batch size": 0}
 
 
@@ -121,8 +121,8 @@ def _with_batch_size(state: dict[str, Any]) -> dict[str, Any]:
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_memory, 2: _with_batch_size}
 
 
-def _migrated(state: Any) -> dict[str, Any]:
-    """The state in today's version, or a ValueError."""
+def _migrate(state: Any) -> dict[str, Any]:
+    """The state in the current version, or a ValueError."""
     version = state.get("version") if isinstance(state, dict) else None
     if not isinstance(version, int):
         raise ValueError("state_dict: this is not the state of an InfoBatch (it has no version)")
@@ -174,7 +174,7 @@ def _check_same(state: dict[str, Any], here: dict[str, Any]) -> None:
 
 
 def _check_tensors(state: dict[str, Any], size: int, memory: dict[str, NDArray[np.float32]]) -> None:
-    """Raise ValueError unless everything is there, and every tensor has the type and shape that it was saved with."""
+    """Raise ValueError unless the state is complete, and every tensor has the type and shape that it was saved with."""
     _check_kinds(state, _KINDS, "")
     plan = state["plan"]
     _check_kinds(plan, _PLAN_KINDS, "plan.")
@@ -237,7 +237,7 @@ def _digest(state: dict[str, Any], where: str, digest: int) -> int:
 
 
 def _old_checksum(state: dict[str, Any], digest: int = 0) -> int:
-    """As versions 1 and 2 took it."""
+    """The checksum as versions 1 and 2 computed it."""
     for name in sorted(state):
         value = state[name]
         if isinstance(value, dict):
@@ -282,7 +282,7 @@ def _history_from_state(state: dict[str, Any]) -> ScoreHistory:
 
 
 def _plan_state(plan: EpochPlan, many_weights: bool) -> dict[str, Any]:
-    """A plan, literally: what is resumed does not depend on how another release draws plans.
+    """The plan itself, so that a resumed epoch does not depend on how another release draws plans.
 
     Shapes depend on the run's arguments alone, never on how much an epoch kept, because
     ``torch.distributed.checkpoint`` loads into tensors of the shapes it finds.

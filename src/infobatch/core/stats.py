@@ -26,15 +26,15 @@ class EpochStats:
 
 
 class History(dict[int, EpochStats]):
-    """The epochs that were trained so far, by their numbers."""
+    """The statistics of the epochs trained so far, by epoch number."""
 
     def enter(self, epoch: EpochStats) -> None:
-        """An epoch, as far as it has come; one that was only looked at is left out."""
+        """Add or replace an epoch's statistics; an epoch without any sample trained is left out."""
         if epoch.seen:
             self[epoch.epoch] = epoch
 
     def change(self, epoch: int, **values: Any) -> None:
-        """Know more of an epoch than before, if it is here."""
+        """Change some of an epoch's values, if it has been entered."""
         if epoch in self:
             self[epoch] = replace(self[epoch], **values)
 
@@ -47,7 +47,7 @@ class History(dict[int, EpochStats]):
         return sum(e.saved for e in self.values() if e.epoch < epoch)
 
     def expected_saving(self, latest: EpochStats, pruning: range, num_epochs: int) -> float | None:
-        """The saving so far, and the last pruned epoch's share for those to come; None before any.
+        """The saving if later epochs prune the same share as the last pruned epoch; None before the first one.
 
         ``latest`` is the epoch that was planned last, which may not have begun.
         """
@@ -67,7 +67,7 @@ class Stats:
     epochs: tuple[EpochStats, ...]
     num_epochs: int
     size: int
-    expected_saving: float  # share of full training, as far as can be told now
+    expected_saving: float  # share of full training that will be saved in all, estimated from the epochs so far
     rejected: int  # losses that were NaN or infinite
     seconds: float  # spent in the library itself
 
@@ -93,7 +93,7 @@ class Stats:
 
     @property
     def noise(self) -> float:
-        """The mean noise factor of the epochs that are over: as if batches had been so many times smaller."""
+        """The mean noise factor V of the finished epochs: as if batches had been V times smaller."""
         known = [e.noise for e in self.epochs if e.noise is not None]
         return sum(known) / len(known) if known else 1.0
 
@@ -112,5 +112,5 @@ class Stats:
         lines.append(f"noise: as if batches had been {self.noise:.2f} times smaller, on average over the epochs")
         lines.append(f"time spent in infobatch itself: {self.seconds:.3f} s")
         if self.rejected:
-            lines.append(f"losses that were NaN or infinite, and not booked: {self.rejected:,}")
+            lines.append(f"losses that were NaN or infinite, and not stored: {self.rejected:,}")
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Threads where there is work enough for them; what they do must not depend on how many there are."""
+"""Threads for large data; results must not depend on the number of threads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-_LARGE = 1 << 22  # from so many samples on
+_LARGE = 1 << 22  # threads are used from this many samples on
 _MOST = 8
 
 
 @contextmanager
 def workers(size: int) -> Iterator[Callable[..., Iterable[Any]]]:
-    """``map``, or a threaded one where ``size`` samples are worth it."""
+    """``map``, or a threaded ``map`` if there are enough samples."""
     threads = min(torch.get_num_threads(), _MOST)
     if size < _LARGE or threads == 1:
         yield map

@@ -26,7 +26,7 @@ def exact_mean(scores: NDArray[np.float32]) -> float:
 
 
 def fixed_order_sum(scores: NDArray[np.float32]) -> float:
-    """The sum, as :func:`exact_mean` takes it."""
+    """The sum in the fixed order of :func:`exact_mean`."""
     whole = len(scores) - len(scores) % _LANES
     lanes = np.zeros(_LANES)
     if whole:

@@ -1,4 +1,4 @@
-"""What a sample did over training, in a few numbers, from its scores of every epoch."""
+"""A few numbers per sample about its course of training, from its scores of every epoch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .history import NOT_TRAINED, ScoreHistory
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Numbers per sample over the epochs of a history, and from which score on a sample is not known.
+    """Numbers per sample over the epochs of a history, and each epoch's threshold.
 
-    A sample is known in an epoch if its score is below the mean score of that epoch, or below that of all epochs: the
-    higher of the two is the epoch's threshold. Where no score of a sample is there, its floats are NaN.
+    A sample is known (the model knows it) in an epoch if its score is below the epoch's threshold: the mean score of
+    that epoch, or that of all epochs if it is higher. A sample without any score has NaN as its floats.
     """
 
     epochs: tuple[int, ...]
@@ -25,7 +25,7 @@ class Trajectories:
     times_trained: NDArray[np.int32]
     mean: NDArray[np.float32]
     variability: NDArray[np.float32]  # the standard deviation of its scores
-    forgetting_events: NDArray[np.int32]  # times it was known, and not the next time, with a higher score
+    forgetting_events: NDArray[np.int32]  # times it was known and, with a higher score, not known the next time
     suspicion: NDArray[np.float32]
     never_learned: NDArray[np.bool_]  # not known whenever it was trained
     never_needed: NDArray[np.bool_]  # known whenever it was trained
@@ -67,22 +67,22 @@ def measure(history: ScoreHistory) -> Trajectories:
 
 
 def suspicion(history: ScoreHistory) -> NDArray[np.float32]:
-    """How suspect each label is, from 0 to 1: the rank of the sample's mean score over the epochs, by weights √epoch.
+    """How suspect each label is, from 0 to 1: the rank of the sample's mean score over the epochs, with weights √epoch.
 
-    A wrong label is learned late, if at all, so that its scores are high for long. The first epoch, counted 0, says
-    little of it and weighs nothing; late epochs weigh more, but not so much that a wrong label is trusted once it is
-    learned by heart. A sample that was left out keeps its last score meanwhile: it was left out because that was low.
+    A wrong label is learned late, if at all, so that its scores stay high for long. The first epoch, counted 0, says
+    little about it and has almost no weight; late epochs have more weight, but not so much that a wrong label is trusted
+    once it is learned by heart. A sample that was left out keeps its last score: it was left out because that was low.
     """
     total, weights = np.zeros(history.size), np.zeros(history.size)
     for epoch, _, last in _epochs(history):
-        weight, there = max(np.sqrt(epoch), 1e-3), np.isfinite(last)  # not quite nothing, where there is but one epoch
+        weight, there = max(np.sqrt(epoch), 1e-3), np.isfinite(last)  # not 0, in case there is only one epoch
         total += weight * np.where(there, last, 0.0)
         weights += weight * there
     return _ranks(np.where(weights > 0, total / np.maximum(weights, 1e-3), np.nan))
 
 
 def _epochs(history: ScoreHistory) -> Iterator[tuple[int, NDArray[np.float32], NDArray[np.float32]]]:
-    """(the epoch, the scores of those trained in it, each sample's last score then), epoch by epoch."""
+    """(epoch, scores of the samples trained in it, each sample's last score by then), epoch by epoch."""
     last = np.full(history.size, np.nan, np.float32)
     for epoch in history.epochs_known():
         scores = history.of(epoch)
@@ -91,7 +91,7 @@ def _epochs(history: ScoreHistory) -> Iterator[tuple[int, NDArray[np.float32], N
 
 
 def _course(history: ScoreHistory, thresholds: tuple[float, ...]) -> dict[str, NDArray[Any]]:
-    """When each sample was known, and when not."""
+    """The fields that depend on when each sample was known, and when not."""
     size = history.size
     events = np.zeros(size, np.int32)
     ever, always, now = np.zeros(size, bool), np.ones(size, bool), np.zeros(size, bool)
@@ -113,7 +113,7 @@ def _course(history: ScoreHistory, thresholds: tuple[float, ...]) -> dict[str, N
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The share of values below each one, from 0 to 1; NaN where there is none.
+    """The share of values below each value, from 0 to 1; NaN for a NaN.
 
     >>> _ranks(np.array([0.5, np.nan, 3.0, 1.0])).tolist()
     [0.0, nan, 1.0, 0.5]

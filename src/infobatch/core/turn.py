@@ -1,4 +1,4 @@
-"""A sample's turn in training: its index, and the seed and epoch from which its own random draws are made."""
+"""A sample's turn in training: its index, with the seed and epoch that its own random draws depend on."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-_OF_SAMPLE, _OF_BATCH = 1, 2  # last in the seed, so that neither draws as the other does, nor as the plan
+_OF_SAMPLE, _OF_BATCH = 1, 2  # last in the seed, so that draws differ from each other and from the plan's
 
 
 class Turn(int):
-    """The index of a sample, which also says in which epoch of which run it is read; else a number like any other.
+    """The index of a sample: an ``int`` that also holds the run's seed and the epoch in which the sample is read.
 
     The sampler hands it out, and the loader carries it to the worker that reads the sample. So a worker knows the
-    epoch, also one that holds a copy of the data set from the first epoch.
+    epoch, even if its copy of the data set is from the first epoch.
 
     >>> turn = Turn(7, seed=1, epoch=2)
     >>> turn, turn.seed, turn.epoch
@@ -37,18 +37,18 @@ class Turn(int):
 
 
 def read(dataset: Any, turns: Sequence[int]) -> list[Any]:
-    """The samples of these turns, each drawing from generators seeded by (seed, epoch, index).
+    """The samples of these turns, each read with generators seeded by (seed, epoch, index).
 
-    These are the global generators of torch (on the CPU), numpy and Python, from which transforms draw; afterwards they
-    are as they were before.
+    These are the global generators of torch (on the CPU), numpy and Python, which transforms use; afterwards their
+    states are restored.
     """
     samples = []
-    with _global_generators_kept():
+    with _keep_global_generators():
         for turn in turns:
             if not isinstance(turn, Turn):
                 raise TypeError(
                     f"index {turn!r} did not come from train_data.sampler, so that the epoch of its random draws is "
-                    "not known, which seed_samples=True needs: give the loader sampler=train_data.sampler, or "
+                    "not known, but seed_samples=True needs it: give the loader sampler=train_data.sampler, or "
                     "batch_sampler=train_data.batches(...); to look at a sample, read train_data.dataset"
                 )
             _seed_global_generators(turn, _OF_SAMPLE)
@@ -58,20 +58,20 @@ def read(dataset: Any, turns: Sequence[int]) -> list[Any]:
 
 @contextmanager
 def own_draws(first: int) -> Iterator[None]:
-    """Seed what a batch as a whole draws in this block, as a ``collate_fn`` may, by the turn of its first sample.
+    """Seed the random draws that are made for a whole batch in this block, as in a ``collate_fn``, by its first turn.
 
-    With a plain number, where samples are not seeded, nothing is done.
+    It does nothing if ``first`` is a plain number, because samples are not seeded then.
     """
     if not isinstance(first, Turn):
         yield
         return
-    with _global_generators_kept():
+    with _keep_global_generators():
         _seed_global_generators(first, _OF_BATCH)
         yield
 
 
 @contextmanager
-def _global_generators_kept() -> Iterator[None]:
+def _keep_global_generators() -> Iterator[None]:
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         yield

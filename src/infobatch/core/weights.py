@@ -1,7 +1,7 @@
-"""One epoch's weights: by what each sample's loss is multiplied, 0 for a sample that is left out.
+"""One epoch's weights: the factor for each sample's loss, 0 for a sample that is left out.
 
 A plan needs few different weights (one per stratum), so they are kept as one small code per sample and a short
-list of levels: one byte a sample instead of eight, and nothing at all when every weight is 1.
+list of levels: one byte per sample instead of eight, and nothing at all if every weight is 1.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Weights:
 
     @classmethod
     def coded(cls, codes: NDArray[np.uint8], levels: NDArray[np.float64]) -> Weights:
-        """Sample i weighs ``levels[codes[i]]``; level 0 is 0."""
+        """Sample i has the weight ``levels[codes[i]]``; level 0 is 0."""
         assert levels[LEFT_OUT] == 0
         assert len(levels) <= MAX_LEVELS
         return cls(len(codes), codes=codes, levels=levels)
 
     @classmethod
     def dense(cls, values: NDArray[np.float64]) -> Weights:
-        """Sample i weighs ``values[i]``."""
+        """Sample i has the weight ``values[i]``."""
         return cls(len(values), values=values)
 
     @classmethod
@@ -70,11 +70,11 @@ class Weights:
 
     @property
     def uniform(self) -> bool:
-        """Whether every sample is in, with weight 1."""
+        """Whether no sample is left out, and all weights are 1."""
         return self.codes is None and self.values is None
 
     def _present(self) -> NDArray[Any]:
-        """An array over all samples that is 0 where one is left out."""
+        """An array over all samples that is 0 for samples left out."""
         present = self.values if self.codes is None else self.codes
         assert present is not None
         return present
@@ -124,7 +124,7 @@ class Weights:
         return float(self.values.sum()) / self.count
 
     def scaled(self, factor: float) -> Weights:
-        """Every weight times ``factor``; where all weights are 1, nothing is rescaled and they stay 1."""
+        """Every weight times ``factor``; if all weights are 1, the plan is not rescaled and they stay 1."""
         if self.values is not None:
             return Weights.dense(self.values * factor)
         if self.codes is None or self.levels is None or set(self.levels[1:]) == {1.0}:
@@ -132,11 +132,11 @@ class Weights:
         return Weights.coded(self.codes, self.levels * factor)
 
     def without(self, cut: int, rng: np.random.Generator) -> Weights:
-        """Leave ``cut`` more samples out by chance; others weigh more, so that E[weight · kept] stays what it was.
+        """Leave out ``cut`` more samples at random; other weights grow, so that E[weight · kept] stays what it was.
 
-        They come from one level, if one is large enough: of its k samples a uniform subset of k - cut stays, which
-        weighs k / (k - cut) times as much, so that the sum of all weights stays too. Else they come from all levels.
-        Where all weights are 1, nothing is rescaled and they stay 1.
+        The samples come from one level, if one is large enough: of its k samples a uniform subset of k - cut stays, with
+        k / (k - cut) times the weight, so that the sum of all weights stays too. Else they come from all levels.
+        If all weights are 1, the plan is not rescaled and they stay 1.
         """
         if self.codes is None or self.levels is None:
             assert self.values is not None
@@ -158,7 +158,7 @@ class Weights:
         return Weights.coded(codes, levels)
 
     def noise(self, size: NDArray[np.floating]) -> float:
-        """The noise factor V = Σ(m/π) / Σ m of an epoch, by the squared gradient norms m of its samples, π = 1/weight.
+        """The noise factor V = Σ(m/π) / Σ m of an epoch; ``size`` is its samples' squared gradient norms m, π = 1/weight.
 
         Both sums are estimated from the samples that were kept, each of which stands for ``weight`` of them.
         """
@@ -217,7 +217,7 @@ class WeightLookup:
         return self.levels.index_select(0, index)
 
     def fits(self, like: torch.Tensor) -> bool:
-        """Whether the look-up gives tensors for this loss's device, in a precision that serves it."""
+        """Whether the look-up returns tensors on this loss's device, in its working precision."""
         return self.levels.device == like.device and self.levels.dtype == working_dtype(like)
 
 
@@ -227,11 +227,11 @@ def working_dtype(loss: torch.Tensor) -> torch.dtype:
 
 
 class PairWeights:
-    """The weights of inputs that mix two samples in one epoch: the expected step is the one of full data.
+    """The weights of inputs that mix two samples, in one epoch: the expected step is that of full data.
 
     With full data every ordered pair of the N samples is mixed equally often. A plan of n entries that keeps pair
-    (i, j) with probability π_ij mixes it in the share 1/(n - 1) of the cases, so it weighs (n - 1) / ((N - 1) π_ij).
-    Of a group of which k are kept, with weight w each, π_ij = (k - 1) / (w (wk - 1)); across groups samples are kept
+    (i, j) with probability π_ij mixes it in the share 1/(n - 1) of the cases, so its weight is (n - 1) / ((N - 1) π_ij).
+    Within a group with k samples kept, each with weight w, π_ij = (k - 1) / (w (wk - 1)); across groups samples are kept
     independently, π_ij = 1 / (w_i w_j). A group is known by its weight, and N is the sum of all weights.
     """
 
@@ -242,12 +242,12 @@ class PairWeights:
         by_sample[plan.indices] = level
         total = levels @ kept
         ratio = (len(plan) - 1) / (total - 1)
-        others = np.maximum(kept - 1, 1)  # of a group that keeps one sample no pair occurs
+        others = np.maximum(kept - 1, 1)  # a group that keeps one sample has no pair
         self._level = torch.from_numpy(by_sample).to(device)
         self._across = torch.from_numpy(ratio * levels).to(device, dtype)
         self._within = torch.from_numpy(ratio * (levels * kept - 1) / others).to(device, dtype)
 
     def relative(self, index: torch.Tensor, partner: torch.Tensor) -> torch.Tensor:
-        """The weights of inputs that mix ``index`` with ``partner``, over those of ``index`` alone."""
+        """The weights of inputs that mix ``index`` with ``partner``, divided by those of ``index`` alone."""
         own, other = self._level[index].long(), self._level[partner].long()
         return torch.where(own == other, self._within[own], self._across[other])

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..core.budget import KEYS, SIZES, check_noise, check_size, key_of, leaving_out, within_noise
 from ..core.checks import checked_part, is_real
-from ..core.draw import ALWAYS, fixed_size, group_sizes, looked_up
+from ..core.draw import ALWAYS, fixed_size, group_sizes, look_up
 from ..core.method import Epoch, Memory, Method, MethodInfo
 from ..core.weights import MAX_LEVELS, Weights
 from .grouped import counts, label_digest, numbered_labels, scaled_to
@@ -127,7 +127,7 @@ class NoiseBudget(Method):
         keep = self._keep(calibration, group_sizes(bin_of_sample, 1 + len(calibration.size))[1:], epoch, total)
         # Groups are numbered by falling probability, so that what is surely kept is group 0, ALWAYS.
         left_out, group = np.unique(np.append(0.0, 1 - keep), return_inverse=True)
-        cell: NDArray[np.integer] = looked_up(group.astype(np.uint8), bin_of_sample)
+        cell: NDArray[np.integer] = look_up(group.astype(np.uint8), bin_of_sample)
         if self.strata is not None:
             labels = int(self.strata.max()) + 1
             cell = np.where(cell == ALWAYS, ALWAYS, cell + (len(left_out) - 1) * self.strata)
