@@ -4,7 +4,7 @@
     infobatch compare examples/banking77.py:train --methods full,full:cost=0.67,infobatch,infobatch-adaptive:steps=stay
 
 Customers' questions to a bank, 77 intents; the data set is looked for in ./data/banking77 (what it needs there:
-``infobatch list datasets``). ``train_briefly`` is the same for 3 epochs.
+``infobatch list datasets``). ``train_briefly`` is the same for 3 epochs, ``train_longer`` for 12.
 """
 
 from typing import Any
@@ -31,6 +31,11 @@ def train(trial: infobatch.Trial) -> dict[str, float]:
 def train_briefly(trial: infobatch.Trial) -> dict[str, float]:
     """Fine-tune for 3 epochs, as is usual."""
     return fine_tune(trial, epochs=3)
+
+
+def train_longer(trial: infobatch.Trial) -> dict[str, float]:
+    """Fine-tune for 12 epochs."""
+    return fine_tune(trial, epochs=12)
 
 
 def fine_tune(trial: infobatch.Trial, epochs: int) -> dict[str, float]:

@@ -45,9 +45,15 @@ def test_the_demo_runs_as_a_command_and_leaves_a_page(tmp_path):
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     # Not a terminal: one plain line per run and epoch, no control characters.
-    assert sum("samples (" in line for line in lines) == 9
+    assert sum("samples (" in line for line in lines) == 11
     assert "\x1b" not in done.stdout
-    for label in ("Full data", "InfoBatch", "infobatch-adaptive: steps=stay", "test accuracy, %, fashion-mnist-10k"):
+    for label in (
+        "Full data",
+        "full: cost=0.67",
+        "InfoBatch",
+        "infobatch-adaptive: steps=stay",
+        "test accuracy, %, fashion-mnist-10k",
+    ):
         assert label in done.stdout
     assert "One seed is a demonstration, not a result" in done.stdout
     assert "Page: infobatch-demo/report.html" in done.stdout

@@ -110,8 +110,8 @@ WRONG: list[tuple[dict[str, Any], Any, tuple[str, ...]]] = [
         ValueError,
         ("levels must be pairs (quantile, share to keep)", "got ((0.5, 0.0),)", "((0.2, 0.25), (0.85, 0.5))"),
     ),
-    ({"order": [0, N]}, IndexError, ("order gave an index outside 0..11", "of the wrapped dataset")),
-    ({"order": [0, -1]}, IndexError, ("order gave an index outside 0..11", "of the wrapped dataset")),
+    ({"order": [0, N]}, IndexError, ("order yields an index outside 0..11", "of the wrapped dataset")),
+    ({"order": [0, -1]}, IndexError, ("order yields an index outside 0..11", "of the wrapped dataset")),
     ({"order": [0.0, 1.5]}, TypeError, ("order", "whole numbers")),
 ]
 

@@ -29,7 +29,7 @@ def test_strangers_are_counted():
 
 
 def test_another_number_of_losses_or_a_missing_index_is_refused():
-    with pytest.raises(ValueError, match="got 3, but choose\\(\\) gave 2 positions"):
+    with pytest.raises(ValueError, match="got 3, but choose\\(\\) returned 2 positions"):
         CHOSEN.check(torch.ones(3), torch.arange(3))
     with pytest.raises(ValueError, match="or to neither"):
         CHOSEN.check(torch.ones(2), None)

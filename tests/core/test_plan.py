@@ -214,7 +214,7 @@ def test_an_order_is_drawn_anew_for_every_epoch():
 
 @pytest.mark.parametrize("wrong", [[0, 4], [-1, 0]])
 def test_an_order_outside_the_data_is_refused(wrong):
-    with pytest.raises(IndexError, match=r"order gave an index outside 0\.\.3"):
+    with pytest.raises(IndexError, match=r"order yields an index outside 0\.\.3"):
         shuffled(0, Weights.ones(4), generator(0, 0), wrong)
 
 

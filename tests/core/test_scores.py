@@ -106,7 +106,7 @@ def test_rejected_losses_are_reported_once():
         warnings.simplefilter("error")
         table.warn_once_of_rejected()
         write(table, {0: NAN, 1: INF})
-        with pytest.raises(RuntimeWarning, match="2 loss values were NaN or infinite: they were not booked"):
+        with pytest.raises(RuntimeWarning, match="2 loss values were NaN or infinite: they were not stored"):
             table.warn_once_of_rejected()
         write(table, {0: NAN})
         table.warn_once_of_rejected()

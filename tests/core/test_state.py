@@ -98,25 +98,25 @@ def test_checksum_notices_any_change(name):
 
 def test_todays_state_needs_no_migration():
     today = {"version": state.VERSION, "x": 1, "memory": {}}
-    assert state._migrated(today) == today
+    assert state._migrate(today) == today
 
 
 def test_older_states_are_migrated_step_by_step(monkeypatch):
     monkeypatch.setattr(state, "VERSION", 3)
     monkeypatch.setitem(state.MIGRATIONS, 1, lambda s: {**s, "version": 2, "path": "1"})
     monkeypatch.setitem(state.MIGRATIONS, 2, lambda s: {**s, "version": 3, "path": s["path"] + "2"})
-    assert state._migrated({"version": 1}) == {"version": 3, "path": "12", "memory": {}}
+    assert state._migrate({"version": 1}) == {"version": 3, "path": "12", "memory": {}}
 
 
 @pytest.mark.parametrize("alien", [{}, {"version": "1"}, {"state": {}}, [1, 2], None])
 def test_what_is_no_state_is_refused(alien):
     with pytest.raises(ValueError, match="not the state of an InfoBatch"):
-        state._migrated(alien)
+        state._migrate(alien)
 
 
 def test_a_newer_state_is_refused():
     with pytest.raises(ValueError, match=r"version 99, this release of infobatch reads up to 3.*upgrade"):
-        state._migrated({"version": 99})
+        state._migrate({"version": 99})
 
 
 def test_every_difference_between_runs_is_named():

@@ -39,7 +39,7 @@ def test_text():
 
 def test_rejected_losses_are_named_when_there_are_any():
     assert "NaN" not in str(stats())
-    assert str(stats(rejected=1234)).endswith("losses that were NaN or infinite, and not booked: 1,234")
+    assert str(stats(rejected=1234)).endswith("losses that were NaN or infinite, and not stored: 1,234")
 
 
 def test_an_empty_epoch_divides_by_nothing():

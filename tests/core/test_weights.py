@@ -37,7 +37,7 @@ def test_of_and_kept(weights, expected):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_lookup_gives_the_same_in_the_loss_dtype(weights, expected, dtype):
     index = torch.tensor([5, 2, 0, 1, 2])
-    found = weights.lookup(CPU, dtype)(index)
+    found = weights.lookup(CPU, dtype).of(index)
     assert found.dtype == dtype
     assert found.tolist() == torch.tensor(expected, dtype=torch.float64)[index].to(dtype).tolist()
 
@@ -55,7 +55,7 @@ def test_kept_is_the_callers_own():
 def test_a_full_epoch_takes_no_memory_per_sample():
     lookup = Weights.ones(10_000_000).lookup(CPU, torch.float32)
     assert lookup.codes.untyped_storage().nbytes() == 1
-    assert lookup(torch.tensor([0, 9_999_999])).tolist() == [1, 1]
+    assert lookup.of(torch.tensor([0, 9_999_999])).tolist() == [1, 1]
 
 
 def test_shapes_stay_from_epoch_to_epoch():
@@ -73,7 +73,7 @@ def test_any_number_of_levels(count, seed):
     codes = rng.integers(0, count, 50).astype(np.uint8)
     weights = Weights.coded(codes, levels)
     assert weights.of(np.arange(50)).tolist() == levels[codes].tolist()
-    looked_up = weights.lookup(CPU, torch.float64)(torch.arange(50))
+    looked_up = weights.lookup(CPU, torch.float64).of(torch.arange(50))
     assert looked_up.tolist() == levels[codes].tolist()
 
 

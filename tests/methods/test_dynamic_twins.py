@@ -517,7 +517,7 @@ def test_choosing_must_not_be_forgotten_or_mixed_up():
         train_data.update(x)
     chosen = train_data.choose(x)
     assert len(chosen) == 2
-    with pytest.raises(ValueError, match="got 4, but choose\\(\\) gave 2 positions"):
+    with pytest.raises(ValueError, match="got 4, but choose\\(\\) returned 2 positions"):
         train_data.update(x)
 
 
@@ -532,7 +532,7 @@ def test_a_choice_is_for_its_own_batch():
     chosen = train_data.choose(first.float(), first)
     with pytest.raises(ValueError, match=r"index must be given to choose\(\) and to update\(\), or to neither"):
         train_data.update(first[chosen].float())
-    with pytest.raises(DriftError, match=r"index names other samples than those that choose\(\) gave"):
+    with pytest.raises(DriftError, match=r"index names other samples than those that choose\(\) returned"):
         train_data.update(second[chosen].float(), second[chosen])
     assert train_data.scores[first].tolist() == first.tolist()
 
@@ -589,7 +589,7 @@ def test_bls_knows_nothing_of_a_sample_without_a_finite_loss():
 def test_bls_cannot_guess_the_size_of_a_batch():
     train_data = InfoBatch(TensorDataset(torch.arange(8.0)), 4, method="bls")
     next(iter(train_data.sampler))
-    with pytest.raises(DriftError, match="loss is one number for a batch whose size cannot be told"):
+    with pytest.raises(DriftError, match="loss is one number for a batch whose size is not known"):
         train_data.update(torch.tensor(1.0))
 
 

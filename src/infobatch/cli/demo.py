@@ -13,7 +13,7 @@ METHODS = "full,full:cost=0.67,infobatch,infobatch-adaptive:steps=stay"
 
 def demo(
     methods: Annotated[str, typer.Option(help="Methods to compare, by commas.")] = METHODS,
-    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 5,
     settings: Settings = None,
     out: Out = Path("infobatch-demo"),
 ) -> None:

@@ -123,7 +123,7 @@ class Booking:
             with lasting():
                 self._lookup = self.plan.by_sample.lookup(loss.device, working_dtype(loss))
                 self._strays = self._strays.to(loss.device)
-        weight = self._lookup(index)
+        weight = self._lookup.of(index)
         stray = (weight == 0).sum()
         if not compiling and loss.device.type == "cpu" and stray:
             raise DriftError(

@@ -211,7 +211,8 @@ class WeightLookup:
         self.codes = codes
         self.levels = levels
 
-    def __call__(self, index: torch.Tensor) -> torch.Tensor:
+    def of(self, index: torch.Tensor) -> torch.Tensor:
+        """The weights of these samples."""
         if self.codes is not None:
             index = self.codes.index_select(0, index).long()
         return self.levels.index_select(0, index)

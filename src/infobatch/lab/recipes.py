@@ -56,7 +56,15 @@ RECIPES: dict[str, dict[str, Recipe]] = {
     },
     # The recipe of `infobatch demo`: seconds a run.
     "demo": {
-        "small": replace(_DIGITS, dataset="fashion-mnist-10k", epochs=24, samples=5000, lr=0.1, judge_every=8),
+        "small": replace(
+            _DIGITS,
+            dataset="fashion-mnist-10k",
+            model="strided-cnn",
+            epochs=24,
+            samples=5000,
+            lr=0.1,
+            judge_every=8,
+        ),
     },
     # Rulers: small enough for many seeds and judged by 58,000 images or more, so that they tell methods apart. For
     # AdamW: --set optimizer=adamw --set lr=0.004 (0.01 for the digits).
