@@ -53,6 +53,8 @@ def test_the_committed_outputs_are_of_one_whole_run(path):
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
     assert re.search(r"saved \d+\.\d% of full training", printed(cells))
+    assert "\x1b" not in printed(cells)
+    assert str(Path.home()) not in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -65,4 +67,5 @@ def test_it_runs(path, questions, tmp_path):
     settings.source = SMALL[path.name]
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert re.search(r"saved \d+\.\d% of full training", printed(rest))
+    assert "\x1b" not in printed(rest)  # no control characters: a notebook does not redraw lines
     assert sum("image/png" in output.get("data", {}) for cell in rest for output in cell.outputs) >= 1

@@ -248,7 +248,9 @@ def compare(
         higher_is_better=not lower_is_better,
         lower=list(lower),
     )
-    console = Console(quiet=not show, force_jupyter=False)  # in a notebook, one text in place of a box per line
+    console = Console(quiet=not show)
+    if console.is_jupyter:  # which cannot redraw lines: a line per epoch, and one text in place of a box per line
+        console = Console(quiet=not show, force_jupyter=False, force_terminal=False)
     failures = train_all(comparison, console)
     if failures:
         reasons = "; ".join(map(str, failures))
