@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import signal
 import time
@@ -323,7 +324,8 @@ def test_compiled_around_an_update_by_position() -> None:
 def test_compiled_as_one_graph_says_what_to_do() -> None:
     td, loader = make()
     compiled = torch.compile(lambda x: td.update(x), backend="eager", fullgraph=True)
-    with pytest.raises(Exception, match=r"name the samples: InfoBatch\(\.\.\., index_key"):
+    told = "reason" in inspect.signature(torch.compiler.disable).parameters  # torch 2.6 raises with its own words alone
+    with pytest.raises(Exception, match=r"name the samples: InfoBatch\(\.\.\., index_key" if told else "Run.update"):
         compiled(next(iter(loader))[0])
     torch._dynamo.reset()
 

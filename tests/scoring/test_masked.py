@@ -80,7 +80,7 @@ def test_shapes_that_do_not_fit_are_told() -> None:
     cut = torch.zeros(2, 6, 48)
     with pytest.raises(ValueError, match=r"got \(2, 6, 48\) and \(2, 3, 16, 16\); patches\(images, size\) cuts"):
         reconstruction(cut, torch.zeros(2, 3, 16, 16), torch.ones(2, 6))
-    with pytest.raises(ValueError, match=r"mask must have one entry per patch .* of shape \(2, 6\), got \(2, 6, 48\)"):
+    with pytest.raises(ValueError, match=r"mask must have one entry per patch, .*: shape \(2, 6\), got \(2, 6, 48\)"):
         reconstruction(cut, cut, torch.ones(2, 6, 48))
     with pytest.raises(ValueError, match=r"size must divide .* got size 5 for images of 16 × 16"):
         patches(torch.zeros(2, 3, 16, 16), 5)
