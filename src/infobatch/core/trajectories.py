@@ -70,8 +70,9 @@ def suspicion(history: ScoreHistory) -> NDArray[np.float32]:
     """How suspect each label is, from 0 to 1: the rank of the sample's mean score over the epochs, with weights √epoch.
 
     A wrong label is learned late, if at all, so that its scores stay high for long. The first epoch, counted 0, says
-    little about it and has almost no weight; late epochs have more weight, but not so much that a wrong label is trusted
-    once it is learned by heart. A sample that was left out keeps its last score: it was left out because that was low.
+    little about it and has almost no weight; late epochs have more weight, but not so much that a wrong label is
+    trusted once it is learned by heart. A sample that was left out keeps its last score: it was left out because that
+    was low.
     """
     total, weights = np.zeros(history.size), np.zeros(history.size)
     for epoch, _, last in _epochs(history):

@@ -134,8 +134,8 @@ class Weights:
     def without(self, cut: int, rng: np.random.Generator) -> Weights:
         """Leave out ``cut`` more samples at random; other weights grow, so that E[weight · kept] stays what it was.
 
-        The samples come from one level, if one is large enough: of its k samples a uniform subset of k - cut stays, with
-        k / (k - cut) times the weight, so that the sum of all weights stays too. Else they come from all levels.
+        The samples come from one level, if one is large enough: of its k samples a uniform subset of k - cut stays,
+        with k / (k - cut) times the weight, so that the sum of all weights stays too. Else they come from all levels.
         If all weights are 1, the plan is not rescaled and they stay 1.
         """
         if self.codes is None or self.levels is None:
@@ -158,7 +158,7 @@ class Weights:
         return Weights.coded(codes, levels)
 
     def noise(self, size: NDArray[np.floating]) -> float:
-        """The noise factor V = Σ(m/π) / Σ m of an epoch; ``size`` is its samples' squared gradient norms m, π = 1/weight.
+        """The noise factor V = Σ(m/π) / Σ m of an epoch; ``size``: its samples' squared gradient norms m, π = 1/weight.
 
         Both sums are estimated from the samples that were kept, each of which stands for ``weight`` of them.
         """
@@ -231,9 +231,9 @@ class PairWeights:
     """The weights of inputs that mix two samples, in one epoch: the expected step is that of full data.
 
     With full data every ordered pair of the N samples is mixed equally often. A plan of n entries that keeps pair
-    (i, j) with probability π_ij mixes it in the share 1/(n - 1) of the cases, so its weight is (n - 1) / ((N - 1) π_ij).
-    Within a group with k samples kept, each with weight w, π_ij = (k - 1) / (w (wk - 1)); across groups samples are kept
-    independently, π_ij = 1 / (w_i w_j). A group is known by its weight, and N is the sum of all weights.
+    (i, j) with probability π_ij mixes it in the share 1/(n - 1) of the cases: its weight is (n - 1) / ((N - 1) π_ij).
+    Within a group with k samples kept, each with weight w, π_ij = (k - 1) / (w (wk - 1)); across groups samples are
+    kept independently, π_ij = 1 / (w_i w_j). A group is known by its weight, and N is the sum of all weights.
     """
 
     def __init__(self, plan: EpochPlan, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
