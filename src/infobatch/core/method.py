@@ -48,7 +48,7 @@ class Epoch:
         return self.index / self.num_epochs
 
     def fit(self, kept: int, total: int) -> int:
-        """How many of ``total`` samples to keep, near ``kept``: full data must have a batch of the last one's size, too.
+        """How many of ``total`` samples to keep, near ``kept``: full data must have a batch of the last one's size.
 
         See :func:`infobatch.core.plan.surplus`, which cuts the plans of methods that do not call this.
 
