@@ -1,11 +1,13 @@
 """Every code block of the README and the pages runs, or is listed with where its like is run instead."""
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import typer
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.functional import cross_entropy, one_hot
@@ -13,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import infobatch
 from infobatch import InfoBatch
+from infobatch.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -213,6 +216,28 @@ def test_every_block_is_run_here_or_elsewhere():
     assert set(SCENES) | set(RUN_ELSEWHERE) == set(CODE)
     assert not set(SCENES) & set(RUN_ELSEWHERE)
     assert [file for file in RUN_ELSEWHERE.values() if not (ROOT / file).exists()] == []
+
+
+def commands(path):
+    """The calls of ``infobatch`` in a page's shell blocks."""
+    for text in re.findall(r"^ *```sh\n(.*?)^ *```", path.read_text(encoding="utf-8"), re.S | re.M):
+        for line in text.replace("\\\n", "").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["infobatch"]:
+                yield words[1:]
+
+
+COMMANDS = [(path.name, words) for path in [*PAGES, ROOT / "results/README.md"] for words in commands(path)]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), COMMANDS, ids=[f"{page} {words[0]} {i}" for i, (page, words) in enumerate(COMMANDS)]
+)
+def test_the_command_has_these_arguments(page, words):
+    group = typer.main.get_command(app)
+    command = group.get_command(None, words[0])
+    assert command, f"{page}: there is no command {words[0]}"
+    command.make_context(words[0], words[1:])  # a UsageError says what is unknown or missing
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
