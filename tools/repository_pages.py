@@ -11,6 +11,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 RESULTS = ("", "forecasts/", "fronts/", "streams/", "suspects/")
 PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", *(f"results/{folder}README.md" for folder in RESULTS))
+TO_DOCS = re.compile(r"(\]\((?:\.\./)*)docs/")  # docs/ is the site's root
 OTHER_FILE = re.compile(r"\]\(((?!https?:)[^)#]+\.(?:png|txt))\)")
 
 
@@ -18,7 +19,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages, and the pictures and texts that they link to, under their paths in the repository."""
     for name in PAGES:
         path = ROOT / name
-        content = path.read_text(encoding="utf-8").replace("](../docs/", "](../")
+        content = TO_DOCS.sub(r"\1", path.read_text(encoding="utf-8"))
         files.append(File.generated(config, name, content=content))
         for target in OTHER_FILE.findall(content):
             linked = path.parent / target
