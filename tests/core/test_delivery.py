@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -252,8 +252,12 @@ def with_unbatched_wrapper(train_data: InfoBatch, workers: int) -> DataLoader:
         batch_size=None,
         sampler=EveryOther(train_data.sampler),
         num_workers=workers,
-        collate_fn=lambda sample: [torch.as_tensor(part).reshape(1) for part in sample],
+        collate_fn=with_batch_dimension,
     )
+
+
+def with_batch_dimension(sample: Iterable[Any]) -> list[torch.Tensor]:
+    return [torch.as_tensor(part).reshape(1) for part in sample]
 
 
 def sharded(split_batches: bool, process_index: int = 0) -> Callable[..., DataLoader]:

@@ -6,7 +6,8 @@ import itertools
 import pickle
 import random
 import re
-import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ def test_the_page_holds(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     script = tmp_path / "page.py"
     script.write_text(code, encoding="utf-8")
-    runpy.run_path(str(script))
+    subprocess.run([sys.executable, str(script)], check=True, timeout=300)
 
 
 @pytest.mark.slow
